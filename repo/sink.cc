@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "core/base/fork_guard.h"
+#include "core/base/format.h"
+#include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "transport/subscriber.h"
 
@@ -108,7 +110,22 @@ class Sink::Impl {
       status_.last_error.clear();
     }
     pending_.reset();
+    tell(event);
     if (options_.on_event) options_.on_event(event);
+  }
+
+  /// A full disk must be heard of while training goes on: the first failure, each one of another kind, and the end of
+  /// it.
+  void tell(const SinkOptions::Event& event) {
+    const auto failure = event.status ? std::nullopt : std::optional(event.status.error().code());
+    if (std::exchange(told_, failure) == failure) return;
+    if (event.status) {
+      log_line(LogLevel::info, format("the sink stores again, {} first; {} versions before it are missing",
+                                      to_string(event.version), event.gap_before));
+    } else {
+      log_line(LogLevel::warning, format("the sink cannot store {}, and goes on with it or with the next version: {}",
+                                         to_string(event.version), event.status.error().message()));
+    }
   }
 
   // From before a restart, and nothing to tell; or by an attempt that seemed to fail.
@@ -135,6 +152,7 @@ class Sink::Impl {
 
   void failed(const SinkOptions::Event& event) {
     note_error(event.status.error());
+    tell(event);
     const bool first = !std::exchange(pending_->reported, true);
     pending_->tried_at = clock().now();
     if (is_hopeless(event.status.error().code())) give_up_pending();
@@ -174,6 +192,7 @@ class Sink::Impl {
 
   // The thread's.
   std::optional<Pending> pending_;
+  std::optional<Code> told_;    ///< The failure that the log had last; nothing when versions are stored.
   std::uint64_t unstored_ = 0;  ///< Versions since the last stored one that are not.
 
   std::jthread thread_;  ///< The last member: it is joined before the others go.

@@ -4,6 +4,7 @@
 #include <latch>
 
 #include "core/base/interruption.h"
+#include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "repo/backend/backend_wrapper.h"
 #include "tests/fault/fault_backend.h"
@@ -176,6 +177,12 @@ TEST_F(SinkTest, ARestartedSinkDoesNotStoreTwice) {
 }
 
 TEST_F(SinkTest, GoesOnAfterAFailureAndCatchesUp) {
+  Mutex lines_mutex;
+  std::vector<std::string> lines;
+  set_log_hook([&](LogLevel level, const std::string& line) {
+    const MutexLock lock(lines_mutex);
+    lines.push_back((level == LogLevel::warning ? "warning: " : "info: ") + line);
+  });
   const auto publisher = start_publisher();
   start_sink(std::chrono::hours(1));
   publish(*publisher, model_);
@@ -198,6 +205,12 @@ TEST_F(SinkTest, GoesOnAfterAFailureAndCatchesUp) {
   EXPECT_EQ(sink_->status().gaps, 3u);
   EXPECT_EQ(events().back().gap_before, 3u);
   EXPECT_EQ(events().back().own_bytes, kTensors * 3000 * 8);
+  // The log has the first failure and its end.
+  sink_.reset();
+  set_log_hook(nullptr);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(lines[0].starts_with("warning: the sink cannot store demo@2")) << lines[0];
+  EXPECT_TRUE(lines[1].starts_with("info: the sink stores again, demo@5 first; 3 versions")) << lines[1];
 }
 
 TEST_F(SinkTest, TheLastVersionIsTriedAgain) {
