@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/redis/redis_claim.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <charconv>
 #include <thread>
 
 #include "core/base/env.h"
@@ -17,10 +20,31 @@
 namespace freshet::redis {
 namespace {
 
-std::string this_process() {
+constexpr Duration kDeadOwnerPause = std::chrono::milliseconds(100);
+
+std::string process_of_this_host(pid_t pid) {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  return format("process {} on {}", ::getpid(), host[0] == '\0' ? "an unnamed host" : shown(host.data()));
+  return format("process {} on {}", pid, host[0] == '\0' ? "an unnamed host" : shown(host.data()));
+}
+
+/// Whether an owner, as it named itself, was a process of this host that has ended: the one that was killed before this
+/// one was started in its place.
+bool is_dead_here(const std::string& who) {
+  constexpr std::string_view kBegin = "process ";
+  pid_t pid = 0;
+  if (!who.starts_with(kBegin)) return false;
+  const auto [end, error] = std::from_chars(who.data() + kBegin.size(), who.data() + who.size(), pid);
+  if (error != std::errc() || pid <= 0 || who != process_of_this_host(pid)) return false;
+  return ::kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+Status pause_until(Time until) {
+  while (system_clock().now() < until) {
+    FRESHET_TRY(Interruption::check());
+    std::this_thread::sleep_until(Interruption::next_look(until));
+  }
+  return {};
 }
 
 Error lost_error(const std::string& model, const std::string& who) {
@@ -92,7 +116,7 @@ void Keeper::on_kept(const std::shared_ptr<SharedLease>& shared, const Result<Re
 Result<std::unique_ptr<Directory::Claim>> RedisClaim::take(std::shared_ptr<RedisClient> client,
                                                            std::shared_ptr<Keeper> keeper, const std::string& model) {
   Owner owner{.id = format("{:016x}{:016x}", random_u64(system_env()), random_u64(system_env())),
-              .who = this_process()};
+              .who = process_of_this_host(::getpid())};
   const RedisTimes& times = client->times();
   const Time deadline = system_clock().now() + times.patience + times.lease;
   Taken taken;
@@ -101,6 +125,11 @@ Result<std::unique_ptr<Directory::Claim>> RedisClaim::take(std::shared_ptr<Redis
     asked_at = system_clock().now();
     FRESHET_ASSIGN(const RedisReply reply, client->call("claim " + model, redis::take(model, owner, times.lease)));
     FRESHET_ASSIGN(taken, parse_taken(model, *reply));
+    if (taken.held_by && is_dead_here(*taken.held_by) && asked_at + kDeadOwnerPause <= deadline) {
+      // Its lease lapses soon: it was renewed at most one lease ago.
+      FRESHET_TRY(pause_until(system_clock().now() + kDeadOwnerPause));
+      continue;
+    }
     if (taken.held_by) {
       return fail(Code::already_exists,
                   format("{} is already published in {}, by {}", model, client->address().text(), *taken.held_by));
@@ -111,10 +140,7 @@ Result<std::unique_ptr<Directory::Claim>> RedisClaim::take(std::shared_ptr<Redis
       return fail(Code::unavailable,
                   format("{}: the name {} is still in its quarantine", client->address().text(), model));
     }
-    while (system_clock().now() < again) {
-      FRESHET_TRY(Interruption::check());
-      std::this_thread::sleep_until(Interruption::next_look(again));
-    }
+    FRESHET_TRY(pause_until(again));
   }
   owner.fence = taken.record->fence;
   auto shared = std::make_shared<SharedLease>(

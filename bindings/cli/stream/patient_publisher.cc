@@ -2,20 +2,32 @@
 #include "bindings/cli/stream/patient_publisher.h"
 
 #include "core/base/format.h"
+#include "transport/directory/directory.h"
 
 namespace freshet::cli {
 namespace {
 
 /// Readers that hold too much of the arena make a publish wait at most this long; a version's seal comes far sooner.
 constexpr Duration kReleasePatience = std::chrono::seconds(30);
+/// Between two attempts to reach a directory; each one waits for the server too.
+constexpr Duration kDirectoryPause = std::chrono::seconds(1);
 
 double milliseconds(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
 }  // namespace
 
-Result<std::unique_ptr<Publisher>> unless_taken(Result<std::unique_ptr<Publisher>> publisher) {
-  if (publisher || publisher.error().code() != Code::already_exists) return publisher;
-  return fail(Code::unavailable, publisher.error().message());
+Result<std::unique_ptr<Publisher>> open_patiently(Program& program, const PublisherOptions& options) {
+  for (bool told = false;; told = true) {
+    Result<std::unique_ptr<Publisher>> publisher = Publisher::open(options);
+    if (publisher) return publisher;
+    const Error& error = publisher.error();
+    if (error.code() == Code::already_exists) return fail(Code::unavailable, error.message());
+    const bool is_away = error.code() == Code::unavailable || error.code() == Code::timed_out;
+    if (!is_away || !is_remote_directory(options.hub_options.directory)) return publisher;
+    if (!told) program.out.log(error.message() + "; waiting for the directory");
+    const Time again = system_clock().now() + kDirectoryPause;
+    if (program.interrupt.wait_until(again)) return fail(Code::cancelled, "interrupted");
+  }
 }
 
 Status PatientPublisher::publish(std::span<const TensorView> tensors, const PublishOptions& options, const Json& more) {

@@ -13,8 +13,9 @@
 
 namespace freshet::cli {
 
-/// Publisher::open's answer; unavailable, to be tried again, when somebody else has the name now.
-Result<std::unique_ptr<Publisher>> unless_taken(Result<std::unique_ptr<Publisher>> publisher);
+/// Publisher::open(); unavailable, to be tried again, when somebody else has the name now. Waits for a directory of
+/// many hosts that is away: its server may start later. cancelled when interrupted meanwhile.
+Result<std::unique_ptr<Publisher>> open_patiently(Program& program, const PublisherOptions& options);
 
 class PatientPublisher {
  public:

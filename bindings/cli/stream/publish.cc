@@ -257,7 +257,7 @@ Result<ExitCode> publish(Program& program, const PublishArguments& arguments) {
   options.keep_versions = arguments.keep;
   options.group_commit = arguments.group_commit;
   options.group_within = seconds(arguments.within);
-  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, unless_taken(Publisher::open(std::move(options))));
+  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, open_patiently(program, options));
   FilePublisher files(program, *publisher, arguments.model,
                       arguments.any_architecture ? OtherArchitecture::taken : OtherArchitecture::refused);
   WatchMemory memory;

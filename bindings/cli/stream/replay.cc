@@ -158,7 +158,7 @@ Result<ExitCode> replay(Program& program, const Repository& repository, const Re
                          .directory = arguments.directory,
                          .channels = arguments.channels,
                          .security = arguments.security};
-  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, unless_taken(Publisher::open(std::move(options))));
+  FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, open_patiently(program, options));
   program.out.log(format("{} versions of {} are replayed as {} at {}", versions.size(), arguments.run, arguments.as,
                          publisher->address()));
   FRESHET_TRY(wait_for_subscribers(program, *publisher, arguments.wait_for));

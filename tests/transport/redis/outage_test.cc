@@ -201,6 +201,20 @@ TEST_F(RedisOutage, WhoLostItsNameNoticesAndGivesNoMoreNumbers) {
   EXPECT_EQ(other->lookup("demo")->incarnation, 2000U);
 }
 
+TEST_F(RedisOutage, ADeadPublisherOfThisHostIsWaitedFor) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto directory = open();
+    auto claimed = directory->claim("demo");
+    if (claimed) static_cast<void>(claimed->release());
+    ::_exit(claimed ? 0 : 1);  // As one that was killed: the lease stands.
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  EXPECT_NE(claim(*open()), nullptr);
+}
+
 TEST_F(RedisOutage, ADeadPublishersEntryLapses) {
   const auto directory = open();
   auto held = claim(*directory);
