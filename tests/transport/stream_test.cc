@@ -2,9 +2,11 @@
 /// A publisher and its subscribers in one process: what is published is what is served.
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 #include "tests/transport/model_fixture.h"
+#include "transport/directory/host_directory.h"
 
 namespace freshet {
 namespace {
@@ -31,6 +33,32 @@ TEST_F(Stream, ServesWhatWasPublished) {
     EXPECT_EQ(snapshot.manifest().step, stamp);
     for (std::uint32_t tensor = 0; tensor < 4; ++tensor) EXPECT_EQ(stamp_of(snapshot, tensor), stamp);
   }
+}
+
+TEST_F(Stream, APublisherIsFoundAgainWhoseFolderWasRemoved) {
+  const std::string run = folder_ / "run";
+  const PublisherOptions options{.model = "demo", .hub_options = {.directory = run}};
+  auto publisher = open_publisher(options);
+  auto early = open_subscriber({.model = "demo", .directory = run});
+  model_.stamp_all(1);
+  ASSERT_EQ(publish(*publisher, model_), 1U);
+  ASSERT_TRUE(early->wait_for(1, kPatience));
+  // With all that is in it: at logout, or as too old.
+  std::filesystem::remove_all(run);
+  ASSERT_TRUE(eventually([&] { return HostDirectory::open(run)->get()->lookup("demo").has_value(); }));
+  auto late = open_subscriber({.model = "demo", .directory = run});
+  ASSERT_TRUE(late->wait_for(1, kPatience));
+  model_.stamp_all(2);
+  ASSERT_EQ(publish(*publisher, model_), 2U);
+  ASSERT_TRUE(late->wait_for(2, kPatience));
+  ASSERT_TRUE(early->wait_for(2, kPatience));
+  EXPECT_EQ(Publisher::open(options).error().code(), Code::already_exists);
+  publisher.reset();
+  // The successor counts on, and whoever was there before the folder went finds it.
+  publisher = open_publisher(options);
+  model_.stamp_all(3);
+  ASSERT_EQ(publish(*publisher, model_), 3U);
+  ASSERT_TRUE(early->wait_for(3, kPatience));
 }
 
 TEST_F(Stream, AVersionHasTensors) {

@@ -51,12 +51,12 @@ class Directory {
 
   using SwapDone = std::function<void(Result<CurrentVersion>)>;
 
-  /// A model's name, owned by this process until the claim is destroyed. One thread at a time; standing(), current()
-  /// and the swap: any thread.
+  /// A model's name, owned by this process until the claim is destroyed. One thread at a time; standing(), tend(),
+  /// current() and the swap: any thread.
   ///
   /// A claim in a directory on another host can be lost: if the directory could not be reached for the length of the
-  /// lease, and another publisher took the name. As soon as this is known, every call here is failed_precondition for
-  /// ever; the message names the other publisher.
+  /// lease, and another publisher took the name. A claim in a folder can be lost if the folder was removed. As soon as
+  /// this is known, every call here is failed_precondition for ever; the message names the other publisher.
   class Claim {
    public:
     virtual ~Claim() = default;
@@ -74,6 +74,9 @@ class Directory {
     virtual Status advertise(const Entry& entry) = 0;
     /// failed_precondition if the claim is lost; the message names the other publisher. Does not wait.
     virtual Status standing() const { return {}; }
+    /// Looks whether what the claim has in the directory is still there, and puts back what somebody removed; then it
+    /// answers true. failed_precondition if the claim is lost by that. Any thread, from time to time.
+    virtual Result<bool> tend() { return false; }
 
     /// The current record, as far as this process knows; does not wait.
     virtual CurrentVersion current() const = 0;
@@ -136,6 +139,9 @@ class Directory {
   virtual Status stop_serving(const std::string& model, const std::string& address) = 0;
   /// The servers with time left, by address.
   virtual Result<std::vector<Server>> servers(const std::string& model) = 0;
+
+  /// Makes the folder of this host again if somebody removed it, and then answers true. From time to time.
+  virtual Result<bool> tend() { return false; }
 
   /// The text that the directory was opened with, without any password.
   virtual std::string text() const = 0;

@@ -35,18 +35,32 @@ std::string default_folder() {
 /// Reads the files themselves whenever it is asked, so its answers are never older than the question.
 class HostModelWatch final : public Directory::Watch {
  public:
-  HostModelWatch(std::unique_ptr<HostDirectory> directory, std::string model, std::optional<HostWatch> news)
-      : directory_(std::move(directory)), model_(std::move(model)), news_(std::move(news)) {}
+  HostModelWatch(std::unique_ptr<HostDirectory> directory, std::shared_ptr<HostFolder> folder, std::string model)
+      : directory_(std::move(directory)), folder_(std::move(folder)), model_(std::move(model)) {
+    (void)hear();
+  }
 
   int descriptor() const override { return news_ ? news_->descriptor() : -1; }
-  bool take() override { return news_ && news_->take(model_); }
+  bool take() override { return hear() || (news_ && news_->take(model_)); }
   Result<Directory::Entry> entry() override { return directory_->lookup(model_); }
   Result<CurrentVersion> current() override { return directory_->current(model_); }
   Result<std::vector<Directory::Server>> servers() override { return directory_->servers(model_); }
 
  private:
+  /// True when there is another folder than before, where anything may have happened.
+  bool hear() {
+    HostFolder::Descriptor now = folder_->descriptor();
+    if (now == heard_) return false;
+    heard_ = std::move(now);
+    news_.reset();
+    if (auto opened = HostWatch::open(folder_->path())) news_.emplace(std::move(*opened));
+    return true;
+  }
+
   const std::unique_ptr<HostDirectory> directory_;
+  const std::shared_ptr<HostFolder> folder_;
   const std::string model_;
+  HostFolder::Descriptor heard_;
   std::optional<HostWatch> news_;
 };
 
@@ -56,33 +70,21 @@ Result<std::unique_ptr<HostDirectory>> HostDirectory::open(const std::string& fo
   std::error_code failure;
   const std::string path = std::filesystem::absolute(folder.empty() ? default_folder() : folder, failure).string();
   if (failure) return fail(Code::io_error, format("host directory {}: {}", folder, failure.message()));
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, "create host directory " + path);
-  // The last component may not be a link: in a folder that others can write, it could lead anywhere.
-  auto descriptor =
-      std::make_shared<FileDescriptor>(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-  if (!*descriptor) return fail_errno(errno, "open host directory " + path);
-  struct stat facts {};
-  if (::fstat(descriptor->get(), &facts) != 0) return fail_errno(errno, "stat host directory " + path);
-  if (facts.st_uid != ::geteuid()) {
-    return fail(Code::failed_precondition, format("host directory {} belongs to another user", path));
-  }
-  if ((facts.st_mode & 077) != 0) {
-    return fail(Code::failed_precondition,
-                format("host directory {} is open to other users (chmod 700 closes it)", path));
-  }
-  return std::unique_ptr<HostDirectory>(new HostDirectory(path, folder.empty(), std::move(descriptor)));
+  FRESHET_ASSIGN(std::shared_ptr<HostFolder> opened, HostFolder::open(path));
+  return std::unique_ptr<HostDirectory>(new HostDirectory(std::move(opened), folder.empty()));
 }
 
 Result<std::unique_ptr<Directory::Claim>> HostDirectory::claim(const std::string& model) {
   FRESHET_TRY(check_model_name(model));
-  FileDescriptor kept = is_default_ ? host_files::open_kept_numbers(folder_, model) : FileDescriptor();
-  return HostClaim::take(descriptor_, model, std::move(kept));
+  FileDescriptor kept = is_default_ ? host_files::open_kept_numbers(folder_->path(), model) : FileDescriptor();
+  return HostClaim::take(folder_, model, std::move(kept));
 }
 
 Result<Directory::Entry> HostDirectory::lookup(const std::string& model) {
   FRESHET_TRY(check_model_name(model));
-  const int folder = descriptor_->get();
-  const auto gone = [&] { return fail(Code::not_found, format("nobody publishes {} in {}", model, folder_)); };
+  const HostFolder::Descriptor held = folder_->descriptor();
+  const int folder = held->get();
+  const auto gone = [&] { return fail(Code::not_found, format("nobody publishes {} in {}", model, folder_->path())); };
   auto lock = host_files::open_file(folder, model + ".lock", O_RDONLY);
   if (!lock) return lock.error().code() == Code::not_found ? gone() : fail(std::move(lock).error());
   FRESHET_ASSIGN(const bool living, host_files::is_locked(lock->get(), model + ".lock"));
@@ -94,10 +96,10 @@ Result<Directory::Entry> HostDirectory::lookup(const std::string& model) {
 
 Result<std::vector<std::string>> HostDirectory::names() const {
   // A fresh description: reading through a shared one would move everybody's position.
-  FileDescriptor folder(::openat(descriptor_->get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder) return fail_errno(errno, "list host directory " + folder_);
+  FileDescriptor folder(::openat(folder_->descriptor()->get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return fail_errno(errno, "list host directory " + folder_->path());
   DIR* stream = ::fdopendir(folder.get());
-  if (stream == nullptr) return fail_errno(errno, "list host directory " + folder_);
+  if (stream == nullptr) return fail_errno(errno, "list host directory " + folder_->path());
   folder.release();
   std::vector<std::string> names;
   while (const dirent* item = ::readdir(stream)) {
@@ -123,33 +125,31 @@ Result<std::vector<Directory::Entry>> HostDirectory::list() {
 
 Result<std::unique_ptr<Directory::Watch>> HostDirectory::watch(const std::string& model) {
   FRESHET_TRY(check_model_name(model));
-  std::optional<HostWatch> news;
-  if (auto opened = HostWatch::open(folder_)) news.emplace(std::move(*opened));
-  std::unique_ptr<HostDirectory> again(new HostDirectory(folder_, is_default_, descriptor_));
-  return std::make_unique<HostModelWatch>(std::move(again), model, std::move(news));
+  return std::make_unique<HostModelWatch>(std::unique_ptr<HostDirectory>(new HostDirectory(folder_, is_default_)),
+                                          folder_, model);
 }
 
 Result<CurrentVersion> HostDirectory::current(const std::string& model) {
   FRESHET_TRY(check_model_name(model));
-  return host_files::read_current(descriptor_->get(), model);
+  return host_files::read_current(folder_->descriptor()->get(), model);
 }
 
 Result<CurrentVersion> HostDirectory::compare_and_swap_current(const std::string& model, const CurrentVersion& expected,
                                                                const CurrentVersion& desired) {
-  return host_files::swap_current(descriptor_->get(), model, expected, desired);
+  return host_files::swap_current(folder_->descriptor()->get(), model, expected, desired);
 }
 
 Status HostDirectory::serve(const std::string& model, const Server& server, Duration time_to_live) {
   FRESHET_TRY(check_server(model, server, Code::invalid_argument));
   const Time until = system_clock().now() + std::clamp(time_to_live, Duration::zero(), kTimeToLiveMax);
-  return host_files::replace(descriptor_->get(), host_files::server_file(model, server.address),
+  return host_files::replace(folder_->descriptor()->get(), host_files::server_file(model, server.address),
                              host_files::server_text(model, {.server = server, .until = until}));
 }
 
 Status HostDirectory::stop_serving(const std::string& model, const std::string& address) {
   FRESHET_TRY(check_server(model, {.address = address}, Code::invalid_argument));
   const std::string name = host_files::server_file(model, address);
-  if (::unlinkat(descriptor_->get(), name.c_str(), 0) != 0 && errno != ENOENT)
+  if (::unlinkat(folder_->descriptor()->get(), name.c_str(), 0) != 0 && errno != ENOENT)
     return fail_errno(errno, "remove " + name);
   return {};
 }
@@ -161,14 +161,14 @@ Result<std::vector<Directory::Server>> HostDirectory::servers(const std::string&
   std::vector<Server> servers;
   for (const std::string& name : files) {
     if (!host_files::is_server_file(name, model) || servers.size() >= kServersMax) continue;
-    const auto text = host_files::read_named(descriptor_->get(), name, host_files::kTextBytesMax);
+    const auto text = host_files::read_named(folder_->descriptor()->get(), name, host_files::kTextBytesMax);
     if (!text) continue;
     const auto record = host_files::parse_server(*text, model);
     // Beyond the longest time that can be asked for, it was written before the host started again.
     if (record && record->until > now && record->until <= now + kTimeToLiveMax) {
       servers.push_back(record->server);
     } else {
-      ::unlinkat(descriptor_->get(), name.c_str(), 0);
+      ::unlinkat(folder_->descriptor()->get(), name.c_str(), 0);
     }
   }
   std::sort(servers.begin(), servers.end(), [](const Server& a, const Server& b) { return a.address < b.address; });

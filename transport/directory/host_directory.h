@@ -18,14 +18,17 @@
 ///   believed.
 /// The word behind the last dot says what a file is, and what stands before it (less the dot and 16 digits of a
 /// server's) whose: no two models share a file, whatever they are called.
-/// Everything read back is checked: the folder must belong to the user and be closed to others, and so must its files.
+/// The folder may be removed, or its files, while processes live that have something there: at logout, or by a cleaner
+/// of old files. A publisher puts back what is its own within a second (tend()); if another one has taken the name
+/// meanwhile, it has lost it. Everybody else finds the folder that is at the path at the time of each call. Everything
+/// read back is checked: the folder must belong to the user and be closed to others, and so must its files.
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/base/file_descriptor.h"
 #include "transport/directory/directory.h"
+#include "transport/directory/host_folder.h"
 
 namespace freshet {
 
@@ -47,20 +50,20 @@ class HostDirectory final : public Directory {
   Status serve(const std::string& model, const Server& server, Duration time_to_live) override;
   Status stop_serving(const std::string& model, const std::string& address) override;
   Result<std::vector<Server>> servers(const std::string& model) override;
-  std::string text() const override { return folder_; }
+  Result<bool> tend() override { return folder_->make_again(); }
+  std::string text() const override { return folder_->path(); }
   std::string health() const override { return "a folder of this host"; }
   /// Absolute.
-  const std::string& folder() const override { return folder_; }
+  const std::string& folder() const override { return folder_->path(); }
 
  private:
-  HostDirectory(std::string folder, bool is_default, std::shared_ptr<const FileDescriptor> descriptor)
-      : folder_(std::move(folder)), is_default_(is_default), descriptor_(std::move(descriptor)) {}
+  HostDirectory(std::shared_ptr<HostFolder> folder, bool is_default)
+      : folder_(std::move(folder)), is_default_(is_default) {}
   Result<std::vector<std::string>> names() const;
 
-  const std::string folder_;
+  /// Files are opened relative to the folder that was checked.
+  const std::shared_ptr<HostFolder> folder_;
   const bool is_default_;
-  /// Of the folder that was checked; files are opened relative to it.
-  const std::shared_ptr<const FileDescriptor> descriptor_;
 };
 
 }  // namespace freshet

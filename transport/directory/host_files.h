@@ -47,8 +47,8 @@ Result<bool> is_locked(int file, const std::string& name);
 Result<NumberRecord> read_numbers(int file, const std::string& name);
 Status write_numbers(int file, const NumberRecord& record, const std::string& name);
 
-/// The second file of the record, beyond the folder of `path`, where a restart of the host leaves it. Nothing when the user
-/// has no such place; the log says why when there should be one.
+/// The second file of the record, beyond the folder of `path`, where a restart of the host leaves it. Nothing when the
+/// user has no such place; the log says why when there should be one.
 FileDescriptor open_kept_numbers(const std::string& path, const std::string& model);
 void tell_unkept(const std::string& model, const Error& error);
 

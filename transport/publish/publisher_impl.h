@@ -85,6 +85,7 @@ class Publisher::Impl final : public HubModel {
   void swap_current(const protocol::Current& expected, const protocol::Current& desired) override {
     current_->swap(expected, desired);
   }
+  Result<bool> tend() override { return claim_->tend(); }
   protocol::Current recorded() const override {
     return hub_->directory().carries_announcements() ? claim_->current() : protocol::Current();
   }

@@ -43,6 +43,7 @@ class RedisDirectory final : public Directory {
   Status serve(const std::string& model, const Server& server, Duration time_to_live) override;
   Status stop_serving(const std::string& model, const std::string& address) override;
   Result<std::vector<Server>> servers(const std::string& model) override;
+  Result<bool> tend() override { return host_->tend(); }
   std::string text() const override { return parts_->client->address().text(); }
   std::string health() const override { return parts_->client->health(); }
   const std::string& folder() const override { return host_->folder(); }

@@ -55,7 +55,7 @@ Sent send_frame(int socket, const SlabFrame& frame, const std::vector<int>& desc
 
 }  // namespace
 
-Result<std::unique_ptr<DoorHost>> DoorHost::open(const std::string& path) {
+Result<ParentsDescriptor> DoorHost::listen_at(const std::string& path) {
   // Bound aside and renamed once it listens: whoever finds the path and is refused knows that its publisher is dead.
   const std::string aside = path + ".new";
   FRESHET_ASSIGN(const SocketPath aside_path, SocketPath::of(aside));
@@ -68,12 +68,29 @@ Result<std::unique_ptr<DoorHost>> DoorHost::open(const std::string& path) {
     return fail_errno(errno, "open door " + path);
   }
   if (::rename(aside.c_str(), path.c_str()) != 0) return fail_errno(errno, "open door " + path);
-  FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
+  return listener;
+}
+
+Status DoorHost::watch(const FileDescriptor& epoll, const ParentsDescriptor& listener, const std::string& path) {
   epoll_event interest{.events = EPOLLIN, .data = {.u64 = 0}};
   if (!epoll || ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, listener.get(), &interest) != 0) {
     return fail_errno(errno, "watch door " + path);
   }
+  return {};
+}
+
+Result<std::unique_ptr<DoorHost>> DoorHost::open(const std::string& path) {
+  FRESHET_ASSIGN(ParentsDescriptor listener, listen_at(path));
+  FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
+  FRESHET_TRY(watch(epoll, listener, path));
   return std::unique_ptr<DoorHost>(new DoorHost(path, std::move(listener), std::move(epoll)));
+}
+
+Status DoorHost::listen_again() {
+  FRESHET_ASSIGN(ParentsDescriptor listener, listen_at(path_));
+  FRESHET_TRY(watch(epoll_, listener, path_));
+  listener_ = std::move(listener);  // The old one closes, and leaves the epoll with that.
+  return {};
 }
 
 DoorHost::~DoorHost() { ::unlink(path_.c_str()); }

@@ -35,6 +35,8 @@ class DoorHost {
   /// Listens at `path`, which appears only once it is listened at.
   static Result<std::unique_ptr<DoorHost>> open(const std::string& path);
   ~DoorHost();
+  /// At the same path, whose file somebody removed. Who was let in stays.
+  Status listen_again();
 
   /// Readable when poll() has something to do.
   int descriptor() const { return epoll_.get(); }
@@ -77,6 +79,8 @@ class DoorHost {
         listener_(std::move(listener)),
         epoll_(std::move(epoll)),
         spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
+  static Result<ParentsDescriptor> listen_at(const std::string& path);
+  static Status watch(const FileDescriptor& epoll, const ParentsDescriptor& listener, const std::string& path);
   void accept_all();
   /// False when there was none, or no descriptor is left even for that.
   bool turn_one_away();

@@ -68,6 +68,8 @@ class Relay final : public HubModel {
   /// Lets go of what the hub freed. The highest number that anybody downstream has seen.
   VersionNumber take_news();
 
+  /// Other hosts come to it: what this host's memory has is not enough.
+  bool reaches_other_hosts() const { return options_.hub->reaches_other_hosts(); }
   /// Where others find it.
   std::string address() const { return options_.hub->advertised().front(); }
 
@@ -75,6 +77,7 @@ class Relay final : public HubModel {
   void on_free(std::span<const SegmentIndex> segments) override;
   std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const override;
   void on_number_floor(VersionNumber floor) override;
+  Result<bool> tend() override { return claim_ != nullptr ? claim_->tend() : false; }
   PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
 
  private:

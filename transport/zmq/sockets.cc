@@ -155,6 +155,19 @@ Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address, co
   });
 }
 
+Status bind_again(ZmqSocket& socket) {
+  // A path that is too long for the kernel is bound through its folder's descriptor, and that may be another folder's.
+  FRESHET_ASSIGN(SocketAddress address, SocketAddress::parse(socket.address.text(), true));
+  try {
+    socket.socket.bind(address.endpoint());
+  } catch (const zmq::error_t& error) {
+    return fail(Code::unavailable, format("bind {}: {}", address.text(), error.what()));
+  }
+  socket.listens.emplace(ParentsAddress::of(address.endpoint()));
+  socket.address = std::move(address);
+  return {};
+}
+
 Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address, const ClientCredentials* credentials,
                                  Neighbours believed) {
   return make_connector(context, zmq::socket_type::dealer, std::move(address), credentials, kHandshakeEvents, believed,

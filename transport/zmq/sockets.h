@@ -49,6 +49,8 @@ Result<zmq::context_t> make_zmq_context(int sockets_max = kZmqSocketsMax);
 /// believes those `believed` alone.
 Result<ZmqSocket> bind_router(zmq::context_t& context, SocketAddress address,
                               const ServerCredentials* credentials = nullptr);
+/// Listens once more at the same address, a socket file that somebody removed. Who is connected stays so.
+Status bind_again(ZmqSocket& socket);
 Result<ZmqSocket> connect_dealer(zmq::context_t& context, SocketAddress address,
                                  const ClientCredentials* credentials = nullptr,
                                  Neighbours believed = Neighbours::same_user);

@@ -2,6 +2,7 @@
 #include "transport/directory/host_directory.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -25,8 +26,10 @@ class ScopedVariable {
     ::setenv(name, value.c_str(), 1);
   }
   ~ScopedVariable() {
-    if (before_) ::setenv(name_, before_->c_str(), 1);
-    else ::unsetenv(name_);
+    if (before_)
+      ::setenv(name_, before_->c_str(), 1);
+    else
+      ::unsetenv(name_);
   }
   ScopedVariable(const ScopedVariable&) = delete;
   ScopedVariable& operator=(const ScopedVariable&) = delete;
@@ -183,6 +186,66 @@ TEST_F(HostDirectoryTest, TheFolderMustBeClosedToOthers) {
   write("demo.lock", "");
   ASSERT_EQ(::chmod((folder_.path() + "/demo.lock").c_str(), 0666), 0);
   EXPECT_EQ(open()->claim("demo").error().code(), Code::failed_precondition);
+}
+
+TEST_F(HostDirectoryTest, AClaimPutsBackWhatSomebodyRemoved) {
+  const std::string run = folder_ / "run";
+  const auto open_run = [&] { return std::move(*HostDirectory::open(run)); };
+  const auto directory = open_run();
+  const auto other = open_run();
+  auto held = claim(*directory);
+  ASSERT_TRUE(held->record_number(5));
+  ASSERT_TRUE(held->compare_and_swap_current({}, {.epoch = 2, .version = 4, .hold = true}));
+  ASSERT_TRUE(held->advertise(entry(7)));
+  EXPECT_EQ(held->tend(), false);
+  const auto is_whole = [&] {
+    EXPECT_EQ(other->lookup("demo")->incarnation, 7U);
+    EXPECT_EQ(other->claim("demo").error().code(), Code::already_exists);
+    EXPECT_EQ(other->current("demo")->version, 4U);
+    EXPECT_EQ(open_run()->lookup("demo")->incarnation, 7U);
+  };
+  for (const char* name : {"demo.lock", "demo.number", "demo.entry", "demo.current"}) {
+    std::filesystem::remove(run + "/" + name);
+    EXPECT_EQ(held->tend(), true) << name;
+    EXPECT_EQ(held->tend(), false) << name;
+    is_whole();
+  }
+  std::filesystem::remove_all(run);
+  EXPECT_EQ(other->lookup("demo").error().code(), Code::not_found);
+  EXPECT_EQ(directory->tend(), true);
+  EXPECT_EQ(directory->tend(), false);
+  EXPECT_EQ(held->tend(), true);
+  is_whole();
+  ASSERT_TRUE(held->record_number(6));
+  held.reset();
+  EXPECT_EQ(other->lookup("demo").error().code(), Code::not_found);
+  EXPECT_EQ(claim(*other)->last_number(), 6U);
+}
+
+TEST_F(HostDirectoryTest, AClaimIsLostToWhoTookTheNameInANewFolder) {
+  const std::string run = folder_ / "run";
+  const auto directory = std::move(*HostDirectory::open(run));
+  auto held = claim(*directory);
+  ASSERT_TRUE(held->advertise(entry(7)));
+  std::filesystem::remove_all(run);
+  const auto fresh = std::move(*HostDirectory::open(run));
+  auto taken = claim(*fresh);
+  ASSERT_TRUE(taken->advertise(entry(8)));
+  const auto tended = held->tend();
+  ASSERT_FALSE(tended);
+  EXPECT_EQ(tended.error().code(), Code::failed_precondition);
+  EXPECT_NE(tended.error().message().find("demo is already published"), std::string::npos) << tended.error().message();
+  EXPECT_EQ(held->standing().error().code(), Code::failed_precondition);
+  EXPECT_EQ(held->record_number(9).error().code(), Code::failed_precondition);
+  held.reset();
+  EXPECT_EQ(directory->lookup("demo")->incarnation, 8U);
+}
+
+TEST_F(HostDirectoryTest, TheFolderIsLockedAgainstCleaners) {
+  const auto directory = open();
+  const FileDescriptor cleaner(::open(folder_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  EXPECT_NE(::flock(cleaner.get(), LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(errno, EWOULDBLOCK);
 }
 
 TEST_F(HostDirectoryTest, NoNameOfAModelIsAnothersFile) {

@@ -354,7 +354,7 @@ void PublisherHub::run() {
     if (!poll(items, time_to_next_tick())) rejects_.count("the poll failed", now());
     run_tasks();
     // First: a message's descriptor is one that the listener has heard of.
-    tend_listener();
+    tend();
     take_control_messages();
     take_door_events();
     tick();

@@ -50,6 +50,8 @@ class HubModel {
   virtual void swap_current(const protocol::Current& /*expected*/, const protocol::Current& /*desired*/) {}
   /// What the directory was last seen to have, if somebody else can change it there; all zero otherwise. Cheap.
   virtual protocol::Current recorded() const { return {}; }
+  /// Directory::Claim::tend(), for one that has a claim. Reads and writes small files of this host.
+  virtual Result<bool> tend() { return false; }
   virtual PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const = 0;
   /// How many bytes should be free and are not, so that the next version finds room: asked after each commit.
   virtual std::uint64_t room_wanted() const { return 0; }
@@ -174,6 +176,7 @@ class PublisherHub {
   void run_tasks() FRESHET_EXCLUDES(mutex_);
   void take_control_messages();
   bool is_admitted(const zmq::message_t& message);
+  void tend();
   /// Ends the connections of those who were taken off the allow-list.
   void tend_listener();
   void announce(const protocol::action::Announce& news);
@@ -190,6 +193,10 @@ class PublisherHub {
   Model* model_of(const protocol::Message& message, protocol::SessionId* session);
   void take_door_events();
   void tick();
+  /// Puts back what somebody removed of the hub's in the directory's folder, and says so.
+  void tend_folder();
+  Result<bool> tend_files();
+  void tell_of_folder(const Result<bool>& tended);
   void carry_out(Model& model);
   void open_lease(Model& model, const protocol::action::OpenLease& lease);
   void close_lease(const protocol::action::CloseLease& lease);
@@ -231,6 +238,8 @@ class PublisherHub {
   serve::FetchDesk desk_;
   std::vector<std::unique_ptr<channel::ChannelServer>> channels_;  ///< They answer from the desk, so they go first.
   Rejects rejects_{"control socket"};
+  Time tend_at_{};
+  std::string told_of_folder_;  ///< The error that was told last.
 
   std::atomic<std::uint64_t> waiters_made_{0};
   std::atomic<bool> stopping_{false};
