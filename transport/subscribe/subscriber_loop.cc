@@ -28,7 +28,15 @@ constexpr std::size_t kReadAnnouncementsMax = 64;
 /// Delivered but not yet taken: one for the taker, one on the way.
 constexpr std::size_t kDeliveriesMax = 2;
 
-protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Options& options, std::string serves) {
+/// A relay for other hosts serves what it has fetched; what it maps is its publisher's memory, and nothing to send.
+std::uint32_t usable_for(const SubscriberLoop::Options& options, const detail::Relay* relay) {
+  const std::uint32_t usable = usable_channels(options.openers);
+  const bool fetches = relay != nullptr && relay->reaches_other_hosts();
+  return fetches ? usable & ~protocol::bit(protocol::ChannelKind::shm) : usable;
+}
+
+protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Options& options,
+                                                     const detail::Relay* relay) {
   return {.model = options.subscriber.model,
           .mode = options.subscriber.every ? protocol::Mode::every : protocol::Mode::latest,
           .label = options.label,
@@ -38,10 +46,10 @@ protocol::SubscriberMachine::Options machine_options(const SubscriberLoop::Optio
           .after_incarnation = options.subscriber.after_incarnation,
           .session_seed = options.session_seed,
           .installs_in_flight_max = options.subscriber.every ? kDeliveriesMax : 1,
-          .channels = {.usable = usable_channels(options.openers),
+          .channels = {.usable = usable_for(options, relay),
                        .trusted_fabric = options.subscriber.security.trusted_fabric,
                        .only = options.channel},
-          .serves = std::move(serves),
+          .serves = relay != nullptr ? relay->address() : "",
           .staged = options.subscriber.staged};
 }
 
@@ -72,7 +80,7 @@ SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> direc
       context_(std::move(context)),
       fetcher_(fetcher_options(options_, relay_ != nullptr)),
       scrub_(options_.subscriber.scrub_interval),
-      machine_(machine_options(options_, relay_ != nullptr ? relay_->address() : "")) {
+      machine_(machine_options(options_, relay_.get())) {
   if (relay_ != nullptr) relay_->set_wake(wake_);
   machine_.set_elsewhere(options_.at.size() > 1);
   thread_ = std::thread([this] { run(); });

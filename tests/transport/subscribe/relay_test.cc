@@ -77,6 +77,19 @@ TEST_P(RelayTest, NeighboursMapWhatWasFetchedOnce) {
   EXPECT_FALSE(origin->stat().subscribers[0].serves.empty());
 }
 
+TEST_P(RelayTest, BesideItsPublisherARelayForOthersFetches) {
+  auto origin = open_origin();
+  auto hub = open_hub(host_.path());
+  // No channel is asked for, and this host's memory would be the first choice.
+  SubscriberOptions options{.model = own_model(), .at = parse_addresses(origin->address())};
+  options.lock_memory = false;
+  options.relay = hub;
+  auto relay = open_subscriber(std::move(options));
+  auto leaf = open_subscriber(fetching_from(address_of(*hub)));
+  model_.stamp_all(7);
+  expect_served(*leaf, publish(*origin, model_), 7);
+}
+
 TEST_P(RelayTest, AChainCarriesEveryVersionOn) {
   auto origin = open_origin();
   auto first_hub = open_hub(host_.path());
