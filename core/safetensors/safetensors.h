@@ -75,8 +75,8 @@ Result<std::uint64_t> data_bytes_of_safetensors_header(std::string_view json);
 Status write_safetensors(const std::string& path, std::span<const TensorView> tensors,
                          const SafetensorsMetadata& metadata, bool sync);
 
-/// The same for a file whose name is an identity, such as a version's in an archive: what is there stays. Nothing happens
-/// if the file has just these bytes already; already_exists if it has others.
+/// The same for a file whose name is an identity, such as a version's in an archive: what is there stays. Nothing
+/// happens if the file has just these bytes already; already_exists if it has others.
 Status write_new_safetensors(const std::string& path, std::span<const TensorView> tensors,
                              const SafetensorsMetadata& metadata, bool sync);
 

@@ -255,8 +255,8 @@ TEST_F(Safetensors, WriterRefusesWhatReadersWould) {
 TEST_F(Safetensors, ANewFileReplacesNoOther) {
   std::vector<char> big((3 << 20) + 5);
   const auto tensors = [&] {
-    return std::vector<TensorView>{{.spec = {.name = "w", .dtype = DType::u8, .shape = {big.size()}},
-                                    .data = std::as_bytes(std::span(big))}};
+    return std::vector<TensorView>{
+        {.spec = {.name = "w", .dtype = DType::u8, .shape = {big.size()}}, .data = std::as_bytes(std::span(big))}};
   };
   ASSERT_TRUE(write_new_safetensors(path(), tensors(), {{"step", "1"}}, false));
   EXPECT_TRUE(write_new_safetensors(path(), tensors(), {{"step", "1"}}, false));

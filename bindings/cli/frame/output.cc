@@ -71,7 +71,9 @@ Status Output::write_bytes(std::string_view bytes) {
 
 Status Output::lose(int error) {
   ++lost_;
-  if (!is_full_) log(format("write to stdout: {}; lines are lost until there is room again", std::generic_category().message(error)));
+  if (!is_full_)
+    log(format("write to stdout: {}; lines are lost until there is room again",
+               std::generic_category().message(error)));
   is_full_ = true;
   return {};
 }

@@ -49,8 +49,8 @@ class Output {
   Status lose(int error);
 
   bool closed_ = false;
-  bool is_full_ = false;   ///< The last write failed so.
-  bool cut_off_ = false;   ///< After a part of its bytes.
+  bool is_full_ = false;  ///< The last write failed so.
+  bool cut_off_ = false;  ///< After a part of its bytes.
   std::uint64_t lost_ = 0;
 };
 

@@ -5,9 +5,9 @@
 /// are there at the start count too, oldest first. Only `*.safetensors` and the indexes of models in parts
 /// (`*.safetensors.index.json`) are looked at, and none that begins with a dot.
 ///
-/// News come from inotify, but they are hints: the kernel may lose some, and it hears nothing of what another host does to
-/// a shared file system (NFS, SMB, Lustre), nor of what is written to the target of a link. So the watch also reads the
-/// folder again every other second and compares it with the last state.
+/// News come from inotify, but they are hints: the kernel may lose some, and it hears nothing of what another host does
+/// to a shared file system (NFS, SMB, Lustre), nor of what is written to the target of a link. So the watch also reads
+/// the folder again every other second and compares it with the last state.
 
 #include <map>
 #include <string>

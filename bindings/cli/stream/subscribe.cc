@@ -106,10 +106,11 @@ class FileSubscriber {
   /// Whoever wants every version must hear which ones are lost.
   void tell_gap(VersionNumber version, std::uint64_t missed) {
     if (!arguments_.every || missed == 0) return;
-    program_.out.log(format("{} before {}@{} did not come: the publisher keeps a queue of {} versions at most for a slow "
-                            "subscriber, or fewer if its memory is full",
-                            missed == 1 ? "1 version" : format("{} versions", missed), arguments_.model, version,
-                            PublisherOptions().every_queue_versions_max));
+    program_.out.log(
+        format("{} before {}@{} did not come: the publisher keeps a queue of {} versions at most for a slow "
+               "subscriber, or fewer if its memory is full",
+               missed == 1 ? "1 version" : format("{} versions", missed), arguments_.model, version,
+               PublisherOptions().every_queue_versions_max));
     tally_.missed += missed;
   }
 
@@ -132,10 +133,9 @@ class FileSubscriber {
               {"channel", update.channel},
               {"latency_ms", latency_ms}};
     if (arguments_.every) line["gap_before"] = update.gap_before;
-    return program_.out.emit(line,
-                             format("{}@{}  {} tensors, {} by {}, {:.2f} ms{}{}", arguments_.model, version,
-                                    update.tensors_fetched, human_bytes(update.bytes_fetched), update.channel,
-                                    latency_ms, file.empty() ? "" : " -> ", printable(file)));
+    return program_.out.emit(line, format("{}@{}  {} tensors, {} by {}, {:.2f} ms{}{}", arguments_.model, version,
+                                          update.tensors_fetched, human_bytes(update.bytes_fetched), update.channel,
+                                          latency_ms, file.empty() ? "" : " -> ", printable(file)));
   }
 
   /// A refused version (a hostile manifest, a publisher that lost its slab) is told once; the served one stays.
@@ -322,8 +322,8 @@ void add_subscribe(CLI::App& root, Program& program) {
     option->needs(relay);
   }
   command.footer(
-      "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms; with --every also\n"
-      "gap_before, the number of versions before it that did not come. The exit code is then 1.\n"
+      "A line per version: model, version, file, tensors_fetched, bytes_fetched, channel, latency_ms.\n"
+      "With --every also gap_before: so many versions before it did not come. The exit code is then 1.\n"
       "Without --count and --for, subscribe goes on until it is interrupted, also through restarts of the publisher.\n"
       "example: freshet subscribe demo --out models/ --exec 'kill -HUP $(cat server.pid) # {}'");
   act_with(command, program, arguments, subscribe);

@@ -70,8 +70,7 @@ void WatchMemory::write() {
   const Bytes pieces[] = {bytes_of(text.data(), text.size())};
   const Status written = write_file_atomically(system_env(), path_, pieces, false);
   if (!written && !told_) {
-    log_line(LogLevel::warning,
-             format("a restart will not know what was published: {}", written.error().message()));
+    log_line(LogLevel::warning, format("a restart will not know what was published: {}", written.error().message()));
   }
   told_ = !written;
 }

@@ -130,7 +130,8 @@ TEST_F(KeptFiles, NumbersThatWereLostTakeNoFileOfAnotherRun) {
   Running second = start({"publish", "net", file_of(chain(1, 2, 4), "net.safetensors")});
   ASSERT_EQ(second.next_json()["version"], 2);
   ASSERT_EQ(run_to_end({"subscribe", "net", "--out", out, "--count", "1"}).exit_code, 0);
-  ASSERT_EQ(run_to_end({"subscribe", "net", "--out", out, "--count", "1"}).exit_code, 0);  // The same bytes are no harm.
+  ASSERT_EQ(run_to_end({"subscribe", "net", "--out", out, "--count", "1"}).exit_code,
+            0);  // The same bytes are no harm.
   ASSERT_EQ(run_to_end({"subscribe", "net", "--out", weights, "--layout", "weight_v", "--count", "1"}).exit_code, 0);
   second.signal(SIGTERM);
   second.wait();
