@@ -10,7 +10,7 @@ namespace freshet {
 
 void set_external(Checkpointer::Options& options, const std::string& place, const std::string& server_key) {
   if (place.empty()) return;
-  SecurityOptions security;
+  SecurityOptions security{.open_loopback = options.security.open_loopback};
   security.server_key = server_key.empty() && options.ranks == 1 ? options.security.server_key : server_key;
   if (!security.server_key.empty()) security.key_file = options.security.key_file;
   options.external_is_shared = is_repository_address(place) && !is_rados_address(place);

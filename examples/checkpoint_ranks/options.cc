@@ -155,6 +155,8 @@ Parsed parse(int argc, char** argv) {
   app.add_option("--keys", options.security.key_file, "this rank's secret key; needed beyond one host");
   app.add_option("--allow", options.security.allow_file, "the keys of all ranks");
   app.add_option("--server-key", options.security.server_key, "rank 0's public key");
+  app.add_flag("--open-loopback", options.security.open_loopback,
+               "without keys: ranks of other users of this host are admitted, and believed");
   app.footer(
       "Four ranks on one host, and again from where they were with two:\n"
       "  for r in 0 1 2 3; do checkpoint_ranks --model net --state S.json --steps 100 --local /tmp/ck/{rank} \\\n"

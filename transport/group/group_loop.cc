@@ -33,6 +33,7 @@ Group::Loop::Loop(const GroupOptions& options, GroupHandlers given, Parts parts)
       wake(std::move(parts.wake)),
       keys(std::move(parts.keys)),
       hub_key(std::move(parts.hub_key)),
+      neighbours(neighbours_admitted(options.security, keys.has_value())),
       context(std::move(parts.context)),
       authenticator(std::move(parts.authenticator)),
       answers(kAnswersWaiting),
@@ -45,7 +46,7 @@ Group::Loop::Loop(const GroupOptions& options, GroupHandlers given, Parts parts)
               options.times, system_clock().now()) {
   if (parts.socket) {
     socket.emplace(std::move(*parts.socket));
-    listener.emplace(*socket, neighbours_admitted(options.security, keys.has_value()), kGroupArrivals,
+    listener.emplace(*socket, neighbours, kGroupArrivals,
                      [this](int descriptor) { ended_descriptors.push_back(descriptor); });
   }
 }
@@ -190,8 +191,8 @@ Group::Loop::Way* Group::Loop::way_to(Rank to) {
   }
   auto parsed = SocketAddress::parse(address, false, proof ? Reach::any_host : Reach::this_host);
   if (!parsed) return nullptr;
-  auto opened =
-      connect_data(context, *std::move(parsed), proof ? &*proof : nullptr, {.message_bytes_max = kMessageBytesMax});
+  auto opened = connect_data(context, *std::move(parsed), proof ? &*proof : nullptr,
+                             {.message_bytes_max = kMessageBytesMax}, neighbours);
   if (!opened) return nullptr;
   return &ways.try_emplace(to, *std::move(opened), parties_of(address, proof ? &*proof : nullptr)).first->second;
 }
@@ -269,7 +270,7 @@ void Group::Loop::take_from_visitor(std::vector<zmq::message_t>& parts, Time now
 
 void Group::Loop::take_answers(Rank from, Way& way) {
   for (int i = 0; i < kGroupMessagesPerRound; ++i) {
-    auto parts = receive(way.socket.socket, 2);
+    auto parts = receive(way.socket, 2);
     if (!parts) return;
     if (parts->empty()) continue;
     auto message = decode(freshet::bytes_of(parts->front()));

@@ -96,6 +96,7 @@ struct Group::Loop {
   const Wake wake;
   const std::optional<KeyPair> keys;
   const std::optional<PublicKey> hub_key;
+  const Neighbours neighbours;  ///< That it admits, and believes where it connects.
 
   // The loop's. Sockets end before the authenticator, and that before the context.
   zmq::context_t context;

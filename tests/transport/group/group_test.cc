@@ -2,14 +2,17 @@
 #include "transport/group/group.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <latch>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "core/base/format.h"
 #include "tests/support/free_port.h"
+#include "tests/support/other_user.h"
 
 namespace freshet::group {
 namespace {
@@ -49,6 +52,38 @@ TEST(Group, AQuestionThatFindsNoRoomIsAnsweredAtOnce) {
   EXPECT_EQ(refused.error().code(), Code::unavailable) << refused.error().message();
   EXPECT_TRUE(asked.front().wait(kAMinute));
   EXPECT_TRUE(asked[kQuestionsMax].wait(kAMinute)) << "the last that found room";
+}
+
+/// Another user's rank 0 of two, which takes all users of the host.
+test::OtherUsersServer::Served meet_as_neighbour(const std::string& meet) {
+  struct Waiting {
+    Result<std::unique_ptr<Group>> group = fail(Code::unavailable, "not met");
+    std::thread thread;
+  };
+  auto waiting = std::make_shared<Waiting>();
+  GroupOptions options{.ranks = 2, .meet = meet};
+  options.security.open_loopback = true;
+  options.times.silence = kAMinute;
+  waiting->thread = std::thread([waiting, options] { waiting->group = Group::open(options, {}); });
+  waiting->thread.detach();
+  return {.server = waiting, .address = meet};
+}
+
+/// Another user who listens first where rank 0 will is not believed, unless that was asked for.
+TEST(Group, ANeighbourIsNoRank0) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
+  for (const bool is_open : {false, true}) {
+    const std::string meet = format("tcp://127.0.0.1:{}", free_port());
+    const test::OtherUsersServer other([&] { return meet_as_neighbour(meet); });
+    ASSERT_EQ(other.address(), meet);
+    GroupOptions options{.rank = 1, .ranks = 2, .meet = meet};
+    options.security.open_loopback = is_open;
+    const auto met = Group::open(options, {});
+    EXPECT_EQ(met.has_value(), is_open) << (met ? "" : met.error().message());
+    if (met) continue;
+    EXPECT_EQ(met.error().code(), Code::failed_precondition);
+    EXPECT_NE(met.error().message().find("user 65534"), std::string::npos) << met.error().message();
+  }
 }
 
 /// A claim that only one of two ranks makes tells them apart, whichever it is.
