@@ -25,10 +25,10 @@ with freshet.Subscriber(options.model) as subscriber:                           
     subscriber.wait_for(timeout=60)
     while True:
         accuracy = (served.predict(x / 16, verbose=0).argmax(1) == y).mean()    # All of one prediction is of one version.
-        print(f"version {served.version}: accuracy {accuracy:.3f}", flush=True)
-        if served.version == options.until:
+        print(f"version {served.answered}: accuracy {accuracy:.3f}", flush=True)
+        if served.answered == options.until:
             break
         try:
-            subscriber.wait_for(served.version + 1, timeout=options.patience)
+            subscriber.wait_for(served.answered + 1, timeout=options.patience)
         except freshet.TimedOut:
             break

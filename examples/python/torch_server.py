@@ -28,10 +28,10 @@ with freshet.Subscriber(options.model) as subscriber:                   # Freshe
     while True:
         with torch.no_grad():
             accuracy = (model(x).argmax(1) == y).float().mean().item()  # All of one forward is of one version.
-        print(f"version {served.version}: accuracy {accuracy:.3f}", flush=True)
-        if served.version == options.until:
+        print(f"version {served.answered}: accuracy {accuracy:.3f}", flush=True)
+        if served.answered == options.until:
             break
         try:
-            subscriber.wait_for(served.version + 1, timeout=options.patience)
+            subscriber.wait_for(served.answered + 1, timeout=options.patience)
         except freshet.TimedOut:
             break

@@ -98,6 +98,14 @@ def test_what_a_version_has_beyond_the_loop_is_named_and_changes_nothing(tmp_pat
         assert bits(cut, torch.optim.SGD(cut.parameters())) == before
         assert ft.resume(resumed, cut, strict=False) == 3 and torch.equal(cut[0].weight, larger[0].weight)
 
+        for strict in (True, False):  # One layer has another name: nothing goes on with fresh values there.
+            renamed = network()
+            renamed.add_module("renamed", torch.nn.Linear(2, 2))
+            before = bits(renamed, torch.optim.SGD(renamed.parameters()))
+            with pytest.raises(freshet.FailedPrecondition, match="tensor renamed.weight: net@1 does not have it"):
+                ft.resume(resumed, renamed, strict=strict)
+            assert bits(renamed, torch.optim.SGD(renamed.parameters())) == before
+
         whole = torch.nn.Sequential(*network(), torch.nn.Linear(2, 2))
         for other in (torch.optim.SGD(whole.parameters(), lr=0.5), torch.optim.AdamW(whole.parameters(), lr=0.5)):
             with pytest.raises(freshet.FailedPrecondition, match=f"by Adam, this loop has {type(other).__name__}"):
