@@ -58,6 +58,11 @@ SliceRuns runs_of(const Shape& shape, const Shape& extent, std::uint64_t element
 
 }  // namespace
 
+Result<PutToken> ProviderRepository::begin_put_for(const std::string&, const std::string& model, const VersionId& id,
+                                                   std::shared_ptr<const Architecture> architecture) {
+  return part_puts().begin_put(model, id, std::move(architecture));
+}
+
 Result<std::shared_ptr<const void>> ProviderRepository::keep_open(const PutToken&) {
   return std::shared_ptr<const void>();
 }

@@ -12,6 +12,7 @@
 ///     parts.put_parts(token, std::vector{whole_part(*architecture, 3, bytes)});  // Any process, any thread.
 ///     VersionName name = *parts.commit_put(token, manifest, {});           // One process, after all parts.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,6 +49,8 @@ Result<PutToken> parse_put_token(std::string_view text);
 inline constexpr Duration kPutLease = std::chrono::minutes(2);
 /// Puts by parts of one process at the same time.
 inline constexpr std::size_t kPartPutsMax = 256;
+/// Of them, those that clients with one key began at a repository's server.
+inline constexpr std::ptrdiff_t kPartPutsOfOneMax = 64;
 
 /// Bytes of one tensor: `count` runs of `length` bytes. Run i begins at byte offset + i·stride of the tensor.
 struct TensorPart {

@@ -58,6 +58,9 @@ class ProviderRepository : public Repository {
   /// Renews a client's lease: its pins hold for kPinLease from now on. A repository object renews its own lease
   /// automatically; a server passes its clients' leases on.
   virtual Status renew_pins(const PinLease& lease) = 0;
+  /// PartPuts::begin_put() for a server: out_of_space, too, if this owner, a client's key, has kPartPutsOfOneMax open.
+  virtual Result<PutToken> begin_put_for(const std::string& owner, const std::string& model, const VersionId& id,
+                                         std::shared_ptr<const Architecture> architecture);
   /// For a server that receives parts. While the returned object lives, the put by parts does not end by time. Errors
   /// of PartPuts. The client of a server returns null: no promise.
   virtual Result<std::shared_ptr<const void>> keep_open(const PutToken& token);

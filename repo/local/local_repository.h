@@ -87,6 +87,10 @@ class LocalRepository final : public ProviderRepository {
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
   PartPuts& part_puts() override { return parts_; }
+  Result<PutToken> begin_put_for(const std::string& owner, const std::string& model, const VersionId& id,
+                                 std::shared_ptr<const Architecture> architecture) override {
+    return parts_.begin_put_for(owner, model, id, std::move(architecture));
+  }
   Result<std::shared_ptr<const void>> keep_open(const PutToken& token) override { return parts_.keep_open(token); }
   void drop_ended_puts() override { parts_.drop_ended(); }
   Result<VersionRecord> get(const VersionName& name) const override;

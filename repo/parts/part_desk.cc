@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/parts/part_desk.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <new>
@@ -13,6 +14,19 @@
 namespace freshet {
 namespace {
 
+/// Memory comes in blocks of so many bytes: the largest pages that the kernel may give to the first byte.
+constexpr std::uint64_t kBlockBytes = std::uint64_t{2} << 20;
+
+struct FreeBlocks {
+  void operator()(std::byte* bytes) const { ::operator delete[](bytes, std::align_val_t{kBlockBytes}); }
+};
+using BlockMemory = std::unique_ptr<std::byte[], FreeBlocks>;
+
+/// None of it is there before it is written.
+BlockMemory block_memory(std::uint64_t bytes) {
+  return BlockMemory(static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kBlockBytes}, std::nothrow)));
+}
+
 Error no_such_put() {
   return Error(Code::not_found,
                "no put by parts has this token here: it was committed or aborted, or ended because no call came for "
@@ -24,14 +38,19 @@ Error no_such_put() {
 /// One put by parts. Parts are noted under its lock, and copied outside of it.
 class PartDesk::OpenPut {
  public:
-  OpenPut(std::string model, const VersionId& id, std::shared_ptr<const Architecture> architecture,
+  OpenPut(std::string owner, std::string model, const VersionId& id, std::shared_ptr<const Architecture> architecture,
           std::shared_ptr<std::atomic<std::uint64_t>> all_bytes)
-      : model_(std::move(model)), id_(id), architecture_(std::move(architecture)), all_bytes_(std::move(all_bytes)) {}
+      : owner_(std::move(owner)),
+        model_(std::move(model)),
+        id_(id),
+        architecture_(std::move(architecture)),
+        all_bytes_(std::move(all_bytes)) {}
   ~OpenPut() { *all_bytes_ -= charged_; }
   OpenPut(const OpenPut&) = delete;
   OpenPut& operator=(const OpenPut&) = delete;
 
   const Architecture& architecture() const { return *architecture_; }
+  const std::string& owner() const { return owner_; }
 
   /// The books of the put itself: what its architecture takes. False: too much waits already.
   bool begin(std::uint64_t bytes_max) FRESHET_EXCLUDES(mutex_);
@@ -53,13 +72,19 @@ class PartDesk::OpenPut {
 
  private:
   struct Tensor {
-    explicit Tensor(std::uint64_t count) : bytes(new (std::nothrow) std::byte[count]), books(count) {}
-    std::unique_ptr<std::byte[]> bytes;
+    explicit Tensor(std::uint64_t count)
+        : bytes(block_memory(count)),
+          books(count),
+          written(bytes == nullptr ? 0 : (count + kBlockBytes - 1) / kBlockBytes) {}
+    BlockMemory bytes;
     PartBooks books;
+    std::vector<bool> written;     ///< Blocks.
     std::optional<Digest> digest;  ///< Of all of it, once it was asked for.
   };
   bool charge(std::uint64_t bytes, std::uint64_t bytes_max) FRESHET_REQUIRES(mutex_);
   void refund(std::uint64_t bytes) FRESHET_REQUIRES(mutex_);
+  /// The blocks that the part is the first to write, marked as written.
+  static std::vector<std::size_t> begin_blocks(Tensor& tensor, const TensorPart& part);
   Result<std::vector<std::optional<Digest>>> digests_of_all() FRESHET_REQUIRES(mutex_);
   Status check_open() const FRESHET_REQUIRES(mutex_);
   Status check_quiet() const FRESHET_REQUIRES(mutex_);
@@ -67,6 +92,7 @@ class PartDesk::OpenPut {
   Error hole(std::uint32_t tensor, const PartBooks* books) const;
   std::string name_of(std::uint32_t tensor) const { return model_ + " " + architecture_->tensors()[tensor].name; }
 
+  const std::string owner_;
   const std::string model_;
   const VersionId id_;
   const std::shared_ptr<const Architecture> architecture_;
@@ -128,31 +154,53 @@ Status PartDesk::OpenPut::check_quiet() const {
   return fail(Code::failed_precondition, "a part is still on its way: commit after all parts have come");
 }
 
+std::vector<std::size_t> PartDesk::OpenPut::begin_blocks(Tensor& tensor, const TensorPart& part) {
+  std::vector<std::size_t> blocks;
+  for (std::uint64_t i = 0; i < part.count; ++i) {
+    const std::uint64_t begin = part.offset + i * part.stride;
+    for (std::size_t block = begin / kBlockBytes; block * kBlockBytes < begin + part.length; ++block) {
+      if (tensor.written[block]) continue;
+      tensor.written[block] = true;
+      blocks.push_back(block);
+    }
+  }
+  return blocks;
+}
+
 Status PartDesk::OpenPut::take(const TensorPart& part, const Digest& digest, std::uint64_t bytes_max) {
   std::byte* to = nullptr;
   {
     const MutexLock lock(mutex_);
     FRESHET_TRY(check_open());
     const std::uint64_t tensor_bytes = architecture_->tensors()[part.tensor].bytes();
-    auto at = tensors_.find(part.tensor);
-    const std::uint64_t books_bytes = PartBooks::kBytesOfPart + part.count * PartBooks::kBytesOfRun;
-    const std::uint64_t memory = at == tensors_.end() ? tensor_bytes : 0;
-    if (!charge(memory + books_bytes, bytes_max)) {
+    if (tensor_bytes > bytes_max) {
+      return fail(Code::out_of_space, format("part of {}: the tensor has {} bytes, and puts by parts may have {}",
+                                             name_of(part.tensor), tensor_bytes, bytes_max));
+    }
+    const auto [at, is_first] = tensors_.try_emplace(part.tensor, tensor_bytes);
+    Tensor& tensor = at->second;
+    if (tensor.bytes == nullptr) {
+      tensors_.erase(at);
+      return fail(Code::out_of_space, format("part of {}: no memory for {} bytes", name_of(part.tensor), tensor_bytes));
+    }
+    const std::vector<std::size_t> blocks = begin_blocks(tensor, part);
+    std::uint64_t memory = PartBooks::kBytesOfPart + part.count * PartBooks::kBytesOfRun;
+    for (const std::size_t block : blocks) memory += std::min(kBlockBytes, tensor_bytes - block * kBlockBytes);
+    const bool has_room = charge(memory, bytes_max);
+    Result<bool> is_new = has_room ? tensor.books.add(part, digest) : Result<bool>(false);
+    if (!is_new || !*is_new) {
+      for (const std::size_t block : blocks) tensor.written[block] = false;
+      if (has_room) refund(memory);
+      if (is_first) tensors_.erase(at);
+    }
+    if (!has_room) {
       return fail(Code::out_of_space,
                   format("part of {}: {} bytes of puts by parts wait already, of {} that may; commit or abort some",
                          name_of(part.tensor), all_bytes_->load(), bytes_max));
     }
-    if (at == tensors_.end()) at = tensors_.emplace(part.tensor, Tensor(tensor_bytes)).first;
-    if (at->second.bytes == nullptr) {
-      tensors_.erase(at);
-      refund(memory + books_bytes);
-      return fail(Code::out_of_space, format("part of {}: no memory for {} bytes", name_of(part.tensor), tensor_bytes));
-    }
-    Result<bool> is_new = at->second.books.add(part, digest);
-    if (!is_new || !*is_new) refund(books_bytes);
     if (!is_new) return fail(std::move(is_new).error().with_context("part of " + name_of(part.tensor)));
     if (!*is_new) return {};
-    to = at->second.bytes.get() + part.offset;
+    to = tensor.bytes.get() + part.offset;
     ++copying_;
   }
   for (std::uint64_t i = 0; i < part.count; ++i) {
@@ -247,6 +295,11 @@ Result<Bytes> PartDesk::OpenPut::bytes_of(std::uint32_t tensor) const {
 
 Result<PutToken> PartDesk::begin_put(const std::string& model, const VersionId& id,
                                      std::shared_ptr<const Architecture> architecture) {
+  return begin_put_for("", model, id, std::move(architecture));
+}
+
+Result<PutToken> PartDesk::begin_put_for(const std::string& owner, const std::string& model, const VersionId& id,
+                                         std::shared_ptr<const Architecture> architecture) {
   FRESHET_TRY(check_model_name(model));
   if (architecture == nullptr) return fail(Code::invalid_argument, "a put by parts begins with an architecture");
   FRESHET_ASSIGN(const std::optional<VersionName> stored, repository_.find(id));
@@ -255,7 +308,7 @@ Result<PutToken> PartDesk::begin_put(const std::string& model, const VersionId& 
   }
   drop_ended();
   PutToken token{.high = random_u64(system_env()), .low = random_u64(system_env()), .provider = {}};
-  auto put = std::make_shared<OpenPut>(model, id, std::move(architecture), bytes_);
+  auto put = std::make_shared<OpenPut>(owner, model, id, std::move(architecture), bytes_);
   put->used = clock_.now();
   if (!put->begin(bytes_max_)) {
     return fail(Code::out_of_space,
@@ -265,6 +318,12 @@ Result<PutToken> PartDesk::begin_put(const std::string& model, const VersionId& 
   const MutexLock lock(mutex_);
   if (puts_.size() >= kPartPutsMax) {
     return fail(Code::out_of_space, format("{} puts by parts are open: commit or abort some", puts_.size()));
+  }
+  const auto is_of_owner = [&](const auto& open) { return open.second->owner() == owner; };
+  if (!owner.empty() && std::ranges::count_if(puts_, is_of_owner) >= kPartPutsOfOneMax) {
+    return fail(Code::out_of_space, format("{} puts by parts of this key are open, the most that one key may have: "
+                                           "commit or abort some",
+                                           kPartPutsOfOneMax));
   }
   puts_.emplace(token, std::move(put));
   return token;

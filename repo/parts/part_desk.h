@@ -3,7 +3,8 @@
 
 /// Where the parts of puts wait for their commit: the memory of the process that keeps the repository. It keeps books
 /// of which bytes of each tensor have come, and gives whole tensors to Repository::put(). It reads the clock that it is
-/// given, starts no thread and writes nothing, so a put that ends without a commit leaves nothing.
+/// given, starts no thread and writes nothing, so a put that ends without a commit leaves nothing. The limit of memory
+/// counts what came, not what a tensor will have: one byte of a large tensor keeps nobody out.
 
 #include <atomic>
 #include <cstdint>
@@ -29,6 +30,9 @@ class PartDesk final : public PartPuts {
 
   Result<PutToken> begin_put(const std::string& model, const VersionId& id,
                              std::shared_ptr<const Architecture> architecture) override FRESHET_EXCLUDES(mutex_);
+  /// The same for one of several owners: out_of_space, too, if it has kPartPutsOfOneMax puts open.
+  Result<PutToken> begin_put_for(const std::string& owner, const std::string& model, const VersionId& id,
+                                 std::shared_ptr<const Architecture> architecture) FRESHET_EXCLUDES(mutex_);
   Status put_parts(const PutToken& token, std::span<const TensorPart> parts) override FRESHET_EXCLUDES(mutex_);
   Result<std::vector<std::optional<Digest>>> part_digests(const PutToken& token) override FRESHET_EXCLUDES(mutex_);
   Result<VersionName> commit_put(const PutToken& token, const Manifest& manifest,

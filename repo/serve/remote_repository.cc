@@ -66,8 +66,7 @@ Result<std::unique_ptr<ProviderRepository>> connect_repository(const std::string
     if (options.channels->size() == 1) bulk.only = options.channels->front();
   }
   const Neighbours believed = neighbours_admitted(options.security, credentials.has_value());
-  rpc::Link::Options link{
-      .address = address, .credentials = std::move(credentials), .believed = believed, .times = {}};
+  rpc::Link::Options link{.address = address, .credentials = std::move(credentials), .believed = believed, .times = {}};
   link.times.silence = options.silence;
   auto repository = std::make_unique<rpc::RemoteRepository>(std::move(link), std::move(options), std::move(bulk));
   FRESHET_TRY(repository->connect());

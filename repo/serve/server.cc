@@ -36,7 +36,8 @@ constexpr int kMessagesPerRound = 256;
 constexpr int kRepliesMax = 128;
 /// What a client may have on its way here and not taken yet: its largest message, and windows of several uploads.
 constexpr ArrivalLimits kArrivals{.connection_bytes = kMessageBytesMax + (std::uint64_t{128} << 20),
-                                  .all_bytes = kMessageBytesMax + (std::uint64_t{512} << 20)};
+                                  .all_bytes = kMessageBytesMax + (std::uint64_t{192} << 20),
+                                  .growth_bytes = std::uint64_t{384} << 20};
 /// Answers that wait for clients. One that asks and does not read is put out; where all together have too many waiting,
 /// the one with the most is. An honest client has up to 64 calls, of 4 MiB each, and reads while it asks.
 constexpr SendBudget::Limits kAnswers{.peer_bytes = std::uint64_t{128} << 20, .all_bytes = std::uint64_t{192} << 20};
@@ -45,6 +46,8 @@ constexpr std::size_t kReadersMax = 8;
 /// A put holds the writers' turn while it works; the others of these prepare theirs meanwhile.
 constexpr std::size_t kWriters = 4;
 constexpr std::size_t kSlow = 2;
+/// One for each key at a time. Without keys all clients are one user's.
+constexpr std::size_t kVerifiers = 2;
 
 Time now() { return system_clock().now(); }
 
@@ -138,6 +141,7 @@ class Server final : public RepositoryServer {
   Workers readers_;
   Workers writers_;
   Workers slow_;
+  Workers verifiers_;
   std::thread thread_;
 };
 
@@ -163,6 +167,7 @@ Server::~Server() {
   readers_.stop();
   writers_.stop();
   slow_.stop();
+  verifiers_.stop();
   stopping_ = true;
   wake_.wake();
   if (thread_.joinable()) thread_.join();
@@ -173,6 +178,7 @@ Status Server::start(std::size_t readers) {
   FRESHET_TRY(readers_.start(readers));
   FRESHET_TRY(writers_.start(kWriters));
   FRESHET_TRY(slow_.start(kSlow));
+  FRESHET_TRY(verifiers_.start(kVerifiers, /*of_one_owner=*/authenticator_ != nullptr ? 1 : 0));
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -289,7 +295,8 @@ void Server::take_question(const Peer& peer, Question question, const std::vecto
   const Time at = now();
   if (request.body() == nullptr) return machine_.on_broken(peer, "a message without a body");
   switch (request.body_type()) {
-    case wire::Ask::Hello: return machine_.on_hello(peer, request.request(), request.body_as_Hello()->protocol(), at);
+    case wire::Ask::Hello:
+      return machine_.on_hello(peer, request.request(), request.body_as_Hello()->protocol(), at, sender_key(parts[1]));
     case wire::Ask::Ping: return machine_.on_ping(peer, at);
     case wire::Ask::Bye: return machine_.on_bye(peer);
     case wire::Ask::Chunk: {
@@ -349,7 +356,7 @@ void Server::carry_out() {
 }
 
 void Server::carry_out(action::Welcome& welcome) {
-  bulk_->begin_session(welcome.session);
+  bulk_->begin_session(welcome.session, authenticator_ != nullptr ? std::string_view(welcome.owner) : "");
   Builder builder;
   const auto host = builder.CreateString(host_);
   send(welcome.peer,
@@ -365,6 +372,7 @@ Workers& Server::workers_of(const wire::Request& question) {
   switch (queue_of(question)) {
     case WorkQueue::write: return writers_;
     case WorkQueue::slow: return slow_;
+    case WorkQueue::verify: return verifiers_;
     default: return readers_;
   }
 }
@@ -372,12 +380,15 @@ Workers& Server::workers_of(const wire::Request& question) {
 void Server::carry_out(action::Run& run) {
   workers_of(**run.question)
       .post(
-          [this, ticket = run.ticket, session = run.session, question = std::move(run.question)]() mutable {
+          [this, ticket = run.ticket, session = run.session,
+           owner = authenticator_ != nullptr ? run.owner : std::string(),
+           question = std::move(run.question)]() mutable {
             const Answering with{
                 .repository = repository_,
                 .records = records_,
                 .bulk = *bulk_,
                 .session = session,
+                .owner = std::move(owner),
                 .progress = [&](Encoded progress) {
                   post({.ticket = ticket, .outcome = {.reply = std::move(progress)}, .is_progress = true});
                 }};
@@ -385,7 +396,7 @@ void Server::carry_out(action::Run& run) {
             question.reset();  // From here on it does not count.
             post({.ticket = ticket, .outcome = std::move(outcome)});
           },
-          run.ticket);
+          run.ticket, run.owner);
 }
 
 void Server::carry_out(action::Store& store_action) {
@@ -396,11 +407,12 @@ void Server::carry_out(action::Store& store_action) {
         upload.reset();
         post({.ticket = ticket, .outcome = std::move(outcome)});
       },
-      store_action.ticket);
+      store_action.ticket, store_action.owner);
 }
 
 void Server::carry_out(action::Drop& drop) {
-  const bool dropped = readers_.drop(drop.ticket) || writers_.drop(drop.ticket) || slow_.drop(drop.ticket);
+  const bool dropped = readers_.drop(drop.ticket) || writers_.drop(drop.ticket) || slow_.drop(drop.ticket) ||
+                       verifiers_.drop(drop.ticket);
   if (dropped) machine_.on_dropped(drop.ticket, now());
 }
 

@@ -86,9 +86,8 @@ Result<std::shared_ptr<Link>> Link::connect(const Options& options) {
   FRESHET_ASSIGN(SocketAddress address,
                  SocketAddress::parse(options.address, false, proof != nullptr ? Reach::any_host : Reach::this_host));
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
-  FRESHET_ASSIGN(ZmqSocket socket,
-                 connect_data(context, std::move(address), proof, {.message_bytes_max = kMessageBytesMax},
-                              options.believed));
+  FRESHET_ASSIGN(ZmqSocket socket, connect_data(context, std::move(address), proof,
+                                                {.message_bytes_max = kMessageBytesMax}, options.believed));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   std::shared_ptr<Link> link;
   try {

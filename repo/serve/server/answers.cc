@@ -408,8 +408,8 @@ Status Asked::work(const wire::EndLease& end) {
 Status Asked::work(const wire::BeginPut& begin) {
   if (begin.id() == nullptr) return fail(Code::corrupt, "a question without its text");
   FRESHET_ASSIGN(auto architecture, decode_architecture(data_of(begin.architecture())));
-  FRESHET_ASSIGN(const PutToken token,
-                 repository().part_puts().begin_put(read(begin.model()), read(*begin.id()), std::move(architecture)));
+  FRESHET_ASSIGN(const PutToken token, repository().begin_put_for(with_.owner, read(begin.model()), read(*begin.id()),
+                                                                  std::move(architecture)));
   const wire::Token wire_form = wire_token(token);
   return say(wire::CreateBegun(builder_, &wire_form));
 }

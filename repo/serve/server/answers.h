@@ -40,6 +40,7 @@ struct Answering {
   RecordCache& records;
   BulkService& bulk;
   std::uint64_t session = 0;  ///< Whose question it is.
+  std::string owner;          ///< Its client's key; empty without one.
   /// An encoded Progress of this question; any thread, cheap.
   std::function<void(Encoded progress)> progress;
 };

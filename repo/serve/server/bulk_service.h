@@ -37,7 +37,7 @@ class BulkService {
   BulkService(const ProviderRepository& repository, Options options, std::uint64_t seed);
   ~BulkService();
 
-  void begin_session(SessionId session) { desk_.begin_session(session); }
+  void begin_session(SessionId session, std::string_view key = {}) { desk_.begin_session(session, key); }
   void end_session(SessionId session);
 
   struct Lent {

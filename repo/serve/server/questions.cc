@@ -28,8 +28,8 @@ WorkQueue queue_of(const wire::Request& question) {
     case wire::Ask::ChangeShared: return WorkQueue::write;
     case wire::Ask::Retire:
     case wire::Ask::Gc:
-    case wire::Ask::ReviveSegments:
-    case wire::Ask::AskVerify: return WorkQueue::slow;
+    case wire::Ask::ReviveSegments: return WorkQueue::slow;
+    case wire::Ask::AskVerify: return WorkQueue::verify;
     default: return WorkQueue::quick;
   }
 }

@@ -11,8 +11,9 @@
 namespace freshet::rpc {
 
 /// Which threads work on a question. Quick questions never wait for another question. Questions that change the
-/// repository take turns. Slow questions may take minutes.
-enum class WorkQueue : std::uint8_t { quick, write, slow };
+/// repository take turns. Slow questions may take minutes. A verify reads all that is stored, and every reader may ask
+/// for it, so it has threads of its own: no operator's question waits for one.
+enum class WorkQueue : std::uint8_t { quick, write, slow, verify };
 WorkQueue queue_of(const wire::Request& question);
 
 /// The length of the longest honest question of a kind: kTextBytesMax, unless the kind has a manifest, a graph or a

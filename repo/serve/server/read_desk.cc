@@ -20,9 +20,40 @@ Status ReadDesk::start(std::size_t readers) {
   return readers_.start(readers);
 }
 
-void ReadDesk::begin_session(SessionId session) {
+void ReadDesk::begin_session(SessionId session, std::string_view key) {
   const MutexLock lock(mutex_);
-  sessions_.try_emplace(session);
+  sessions_.try_emplace(session).first->second.key = key;
+}
+
+ReadDesk::Session ReadDesk::sum_of_key(const Session& session) const {
+  if (session.key.empty()) return session;
+  Session sum;
+  for (const auto& [id, other] : sessions_) {
+    if (other.key != session.key) continue;
+    sum.leases += other.leases;
+    sum.parts += other.parts;
+    sum.staged += other.staged;
+  }
+  return sum;
+}
+
+std::optional<Error> ReadDesk::why_no_lease(const Session& session, std::size_t parts) const {
+  const auto full = [](std::string what) { return Error(Code::out_of_space, std::move(what)); };
+  if (session.leases >= limits_.leases_per_session_max) {
+    return full(format("the session has {} leases, the most that one session may have", session.leases));
+  }
+  if (leases_.size() >= limits_.leases_max) return full(format("{} leases are given out already", leases_.size()));
+  if (parts > limits_.parts_max - parts_) return full(format("the leases given out name {} ranges already", parts_));
+  if (session.key.empty()) return std::nullopt;
+  const Session sum = sum_of_key(session);
+  if (sum.leases >= limits_.leases_per_key_max) {
+    return full(format("{} leases are given out to this key, the most that one key may have", sum.leases));
+  }
+  if (sum.parts + parts > limits_.parts_max / 2) {
+    return full(
+        format("the leases of this key name {} ranges, and one key may have {}", sum.parts, limits_.parts_max / 2));
+  }
+  return std::nullopt;
 }
 
 void ReadDesk::end_session(SessionId session) {
@@ -77,12 +108,10 @@ Result<LeaseId> ReadDesk::lend(SessionId session, Subject subject, Time now) {
   const auto owner = sessions_.find(session);
   if (owner == sessions_.end()) return fail(Code::unavailable, "its connection has ended");
   const std::size_t parts = lease->subject.parts.size();
-  if (leases_.size() >= limits_.leases_max || owner->second.leases >= limits_.leases_per_session_max ||
-      parts > limits_.parts_max - parts_) {
-    return fail(Code::out_of_space, format("{} leases are given out already", leases_.size()));
-  }
+  if (auto why = why_no_lease(owner->second, parts)) return fail(std::move(*why));
   const LeaseId id = protocol::keyed_word(seed_, ++leases_made_, session);
   ++owner->second.leases;
+  owner->second.parts += parts;
   parts_ += parts;
   leases_.emplace(id, std::move(lease));
   return id;
@@ -109,7 +138,10 @@ void ReadDesk::end(SessionId session, LeaseId id) {
 void ReadDesk::close(Lease& lease) {
   if (std::exchange(lease.closed, true)) return;
   parts_ -= lease.subject.parts.size();
-  if (const auto owner = sessions_.find(lease.session); owner != sessions_.end()) --owner->second.leases;
+  const auto owner = sessions_.find(lease.session);
+  if (owner == sessions_.end()) return;
+  --owner->second.leases;
+  owner->second.parts -= lease.subject.parts.size();
 }
 
 void ReadDesk::forget_if_over(LeaseId id) {

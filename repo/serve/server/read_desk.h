@@ -10,15 +10,19 @@
 ///
 /// Bytes are read into staging memory, of which there is a fixed amount: one block of consecutive pieces after another,
 /// a few of them ahead of what is being sent, on threads of their own. A block's memory comes back when the channel has
-/// sent it. Where there is no memory, a fetch waits for that of others; no session can have more than half. Whoever
-/// does not take what was read for him loses his connection, so that nobody can keep what he does not use.
+/// sent it. Where there is no memory, a fetch waits for that of others; no session, and no key, can have more than
+/// half. Whoever does not take what was read for him loses his connection, so that nobody can keep what he does not
+/// use.
 
 #include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -46,7 +50,8 @@ class ReadDesk final : public channel::FetchSource {
     Duration stall = std::chrono::seconds(10);           ///< What was read is not taken for so long.
     std::size_t leases_max = 4096;
     std::size_t leases_per_session_max = 64;
-    std::size_t parts_max = std::size_t{1} << 20;  ///< Of all leases together.
+    std::size_t leases_per_key_max = 1024;         ///< Of its sessions together.
+    std::size_t parts_max = std::size_t{1} << 20;  ///< Of all leases together; of a key's, half.
   };
   /// `repository` outlives it. `seed` is a secret: leases cannot be guessed by who does not know it.
   ReadDesk(const ProviderRepository& repository, Limits limits, std::uint64_t seed)
@@ -63,7 +68,8 @@ class ReadDesk final : public channel::FetchSource {
   Bytes staging() const { return staging_->memory(); }
   const Limits& limits() const { return limits_; }
 
-  void begin_session(SessionId session) FRESHET_EXCLUDES(mutex_);
+  /// `key`: its client's; empty without keys.
+  void begin_session(SessionId session, std::string_view key = {}) FRESHET_EXCLUDES(mutex_);
   void end_session(SessionId session) FRESHET_EXCLUDES(mutex_);
 
   struct Part {
@@ -111,9 +117,14 @@ class ReadDesk final : public channel::FetchSource {
     bool closed = false;
   };
   struct Session {
+    std::string key;
     std::size_t leases = 0;
+    std::size_t parts = 0;
     std::uint64_t staged = 0;
   };
+  /// What the sessions of its key have together; without a key, what it has itself.
+  Session sum_of_key(const Session& session) const FRESHET_REQUIRES(mutex_);
+  std::optional<Error> why_no_lease(const Session& session, std::size_t parts) const FRESHET_REQUIRES(mutex_);
   enum class Step : std::uint8_t { waiting, reading, ready, sent };
   /// Consecutive pieces of a fetch, one after another in one piece of staging memory.
   struct Block {

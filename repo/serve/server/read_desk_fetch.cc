@@ -139,7 +139,7 @@ bool ReadDesk::has_room(SessionId session, std::uint64_t bytes) const {
   const auto owner = sessions_.find(session);
   if (owner == sessions_.end()) return false;
   const std::uint64_t share = std::max(limits_.staging_bytes / 2, limits_.block_bytes);
-  return owner->second.staged + bytes <= share;
+  return sum_of_key(owner->second).staged + bytes <= share;
 }
 
 void ReadDesk::feed(const std::shared_ptr<Reading>& reading, std::vector<Job>& jobs) {

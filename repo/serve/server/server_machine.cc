@@ -54,25 +54,37 @@ void ServerMachine::refuse(const Peer& peer, std::uint64_t request, Error error)
   actions_.push_back(action::Refuse{.peer = peer, .request = request, .error = std::move(error)});
 }
 
-void ServerMachine::on_hello(const Peer& peer, std::uint64_t request, std::uint32_t protocol, Time now) {
+std::optional<Error> ServerMachine::why_not_welcome(const std::string& owner) const {
+  if (closing_) return Error(Code::unavailable, "it is about to end");
+  if (sessions_.size() >= limits_.clients_max) {
+    return Error(Code::unavailable, format("it has {} clients already", sessions_.size()));
+  }
+  const auto share = shares_.find(owner);
+  if (share != shares_.end() && share->second.clients >= limits_.clients_per_key_max) {
+    return Error(Code::unavailable, format("it has {} clients with this key already, the most that one key may have",
+                                           share->second.clients));
+  }
+  return std::nullopt;
+}
+
+void ServerMachine::on_hello(const Peer& peer, std::uint64_t request, std::uint32_t protocol, Time now,
+                             std::string_view key) {
   if (protocol != kProtocolVersion) {
     return refuse(peer, request,
                   Error(Code::unsupported, format("this server speaks version {} of the protocol, the client {}",
                                                   kProtocolVersion, protocol)));
   }
   auto at = sessions_.find(peer);
-  if (at == sessions_.end() && closing_) {
-    return refuse(peer, request, Error(Code::unavailable, "it is about to end"));
-  }
-  if (at == sessions_.end() && sessions_.size() >= limits_.clients_max) {
-    return refuse(peer, request, Error(Code::unavailable, format("it has {} clients already", sessions_.size())));
-  }
   if (at == sessions_.end()) {
+    const std::string owner(key.empty() ? std::string_view(peer) : key);
+    if (auto why = why_not_welcome(owner)) return refuse(peer, request, std::move(*why));
     const std::uint64_t session = std::max<std::uint64_t>(mixed(seed_ + 0x9E3779B97F4A7C15ULL * ++sessions_made_), 1);
-    at = sessions_.emplace(peer, Session{.session = session}).first;
+    ++shares_[owner].clients;
+    at = sessions_.emplace(peer, Session{.session = session, .owner = owner}).first;
   }
   at->second.heard = now;
-  actions_.push_back(action::Welcome{.peer = peer, .request = request, .session = at->second.session});
+  actions_.push_back(
+      action::Welcome{.peer = peer, .request = request, .session = at->second.session, .owner = at->second.owner});
 }
 
 ServerMachine::Session* ServerMachine::session_of(const Peer& peer, std::uint64_t request, Time now) {
@@ -107,7 +119,55 @@ void ServerMachine::end_session(Sessions::iterator at) {
   const auto calls = std::exchange(at->second.calls, {});
   for (const auto& [request, ticket] : calls) end_call(ticket);
   actions_.push_back(action::EndSession{.peer = at->first, .session = at->second.session});
+  const std::string owner = std::move(at->second.owner);
+  --shares_.at(owner).clients;
   sessions_.erase(at);
+  forget_if_unused(owner);
+}
+
+void ServerMachine::forget_if_unused(const std::string& owner) {
+  const auto at = shares_.find(owner);
+  if (at == shares_.end()) return;
+  const Share& share = at->second;
+  if (share.clients + share.calls + share.jobs == 0 && share.question_bytes + share.upload_bytes == 0) {
+    shares_.erase(at);
+  }
+}
+
+void ServerMachine::count_question(const std::string& owner, std::uint64_t bytes) {
+  question_bytes_ += bytes;
+  shares_[owner].question_bytes += bytes;
+}
+
+void ServerMachine::uncount_question(const std::string& owner, std::uint64_t bytes) {
+  question_bytes_ -= bytes;
+  shares_.at(owner).question_bytes -= bytes;
+}
+
+std::optional<Error> ServerMachine::why_no_room(const Session& session, std::uint64_t question_bytes) const {
+  const auto full = [](std::string what) { return Error(Code::out_of_space, std::move(what)); };
+  if (session.calls.size() >= limits_.calls_per_client_max) {
+    return full(format("{} requests of this client are being worked on, the most that one may have; wait for answers",
+                       session.calls.size()));
+  }
+  const Share& share = shares_.at(session.owner);
+  const std::size_t of_key = std::max(share.calls, share.jobs);
+  if (of_key >= limits_.calls_per_key_max) {
+    return full(format("{} requests of this key are being worked on, the most that one key may have; wait for answers",
+                       of_key));
+  }
+  const std::size_t all = std::max(calls_.size(), jobs_.size());
+  if (all >= limits_.calls_max) return full(format("{} requests are being worked on", all));
+  if (question_bytes == 0) return std::nullopt;
+  if (share.question_bytes > limits_.question_bytes_per_key_max ||
+      question_bytes > limits_.question_bytes_per_key_max - share.question_bytes) {
+    return full(format("{} bytes of long requests of this key are being worked on, and one key may have {}",
+                       share.question_bytes, limits_.question_bytes_per_key_max));
+  }
+  if (question_bytes > limits_.question_bytes_max - question_bytes_) {
+    return full(format("{} bytes of requests are being worked on", question_bytes_));
+  }
+  return std::nullopt;
 }
 
 void ServerMachine::on_call(const Peer& peer, std::uint64_t request, Question question, Time now) {
@@ -115,20 +175,15 @@ void ServerMachine::on_call(const Peer& peer, std::uint64_t request, Question qu
   if (session == nullptr) return;
   if (request == 0 || session->calls.contains(request))
     return on_broken(peer, "a request has no number, or the number of another request");
-  const std::size_t all = std::max(calls_.size(), jobs_.size());
-  if (session->calls.size() >= limits_.calls_per_client_max || all >= limits_.calls_max) {
-    return refuse(peer, request, Error(Code::out_of_space, format("{} requests are being worked on", all)));
-  }
   const std::uint64_t bytes = question->bytes() > kTextBytesMax ? question->bytes() : 0;
-  if (bytes > limits_.question_bytes_max - question_bytes_) {
-    return refuse(peer, request,
-                  Error(Code::out_of_space, format("{} bytes of requests are being worked on", question_bytes_)));
-  }
+  if (auto why = why_no_room(*session, bytes)) return refuse(peer, request, std::move(*why));
   const Ticket ticket = ++tickets_made_;
   session->calls.emplace(request, ticket);
-  calls_.emplace(ticket, Call{.peer = peer, .request = request, .moved = now});
-  begin_job(ticket, {.question_bytes = bytes});
-  actions_.push_back(action::Run{.ticket = ticket, .session = session->session, .question = std::move(question)});
+  calls_.emplace(ticket, Call{.peer = peer, .owner = session->owner, .request = request, .moved = now});
+  ++shares_.at(session->owner).calls;
+  begin_job(ticket, {.owner = session->owner, .question_bytes = bytes});
+  actions_.push_back(action::Run{
+      .ticket = ticket, .session = session->session, .owner = session->owner, .question = std::move(question)});
 }
 
 void ServerMachine::on_refused(const Peer& peer, std::uint64_t request, Error error, Time now) {
@@ -160,9 +215,59 @@ void ServerMachine::on_chunk(const Peer& peer, std::uint64_t request, std::uint6
   if (call->upload->is_complete()) {
     store(ticket, *call);
   } else if (call->uncredited >= limits_.window_bytes / kCreditParts) {
-    actions_.push_back(action::Credit{.peer = peer, .request = request, .bytes = call->uncredited});
-    call->uncredited = 0;
+    give_credit(*call, now);
   }
+}
+
+bool ServerMachine::keeps_up(const Call& call, Time now) const {
+  if (call.owed) return true;  // It would go on.
+  const Duration spent = now - call.begun - limits_.upload_grace;
+  if (spent <= Duration::zero()) return true;
+  const auto seconds = static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(spent).count());
+  return now - call.moved <= limits_.upload_grace &&
+         call.upload->received() / std::max<std::uint64_t>(limits_.upload_rate_min_crowded, 1) >= seconds;
+}
+
+bool ServerMachine::may_have_room(std::uint64_t turn, const std::string& owner, std::uint64_t bytes, Time now) const {
+  std::uint64_t kept = 0;  // For the first that keeps up.
+  bool is_first_of_key = true;
+  for (const auto& [other_turn, ticket] : uploads_) {
+    if (other_turn == turn) break;
+    const Call& other = calls_.at(ticket);
+    is_first_of_key = is_first_of_key && other.owner != owner;
+    if (kept == 0 && keeps_up(other, now)) kept = other.upload->bytes() - other.room;
+  }
+  const std::uint64_t taken = upload_bytes_ + kept;
+  if (taken > limits_.upload_bytes_max || bytes > limits_.upload_bytes_max - taken) return false;
+  return is_first_of_key || shares_.at(owner).upload_bytes + bytes <= limits_.upload_bytes_max / 2;
+}
+
+void ServerMachine::give_credit(Call& call, Time now) {
+  const std::uint64_t more = std::min(call.uncredited, call.upload->bytes() - call.room);
+  if (!may_have_room(call.turn, call.owner, more, now)) {
+    if (!call.owed) call.owed = now;
+    return;
+  }
+  count_upload(call.owner, more);
+  call.room += more;
+  actions_.push_back(action::Credit{.peer = call.peer, .request = call.request, .bytes = call.uncredited});
+  call.uncredited = 0;
+  if (!call.owed) return;
+  // What it waited is not its client's time.
+  call.begun += now - *call.owed;
+  call.moved = now;
+  call.owed.reset();
+}
+
+void ServerMachine::count_upload(const std::string& owner, std::uint64_t bytes) {
+  upload_bytes_ += bytes;
+  shares_[owner].upload_bytes += bytes;
+}
+
+void ServerMachine::uncount_upload(const std::string& owner, std::uint64_t bytes) {
+  FRESHET_CHECK(upload_bytes_ >= bytes);
+  upload_bytes_ -= bytes;
+  shares_.at(owner).upload_bytes -= bytes;
 }
 
 void ServerMachine::on_abandon(const Peer& peer, std::uint64_t request, Time now) {
@@ -195,7 +300,7 @@ void ServerMachine::on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Ti
     end_job(ticket);
     return invite_waiting(now);
   }
-  at->second.question_bytes = std::exchange(jobs_.at(ticket).question_bytes, 0);
+  at->second.question_bytes = std::exchange(jobs_.at(ticket).question_bytes, 0);  // Of the same key.
   end_job(ticket);
   if (upload->bytes() > limits_.upload_bytes_max) {
     fail_call(ticket, Error(Code::out_of_space, format("{} bytes are more than the {} that this server takes at once",
@@ -215,18 +320,29 @@ void ServerMachine::on_dropped(Ticket ticket, Time now) {
 }
 
 void ServerMachine::invite_waiting(Time now) {
-  while (!waiting_.empty()) {
+  const auto begun = uploads_;
+  for (const auto& [turn, ticket] : begun) {
+    if (const auto at = calls_.find(ticket); at != calls_.end() && at->second.owed) give_credit(at->second, now);
+  }
+  for (std::size_t looked = waiting_.size(); looked > 0; --looked) {
     const Ticket ticket = waiting_.front();
-    const auto at = calls_.find(ticket);
-    if (at != calls_.end() && at->second.upload->bytes() > limits_.upload_bytes_max - upload_bytes_) return;
     waiting_.pop_front();
-    if (at != calls_.end()) invite(ticket, at->second, now);
+    const auto at = calls_.find(ticket);
+    if (at == calls_.end()) continue;
+    Call& call = at->second;
+    if (may_have_room(0, call.owner, std::min(call.upload->bytes(), limits_.window_bytes), now)) {
+      invite(ticket, call, now);
+    } else {
+      waiting_.push_back(ticket);
+    }
   }
 }
 
 void ServerMachine::invite(Ticket ticket, Call& call, Time now) {
-  upload_bytes_ += call.upload->bytes();
-  call.has_room = true;
+  call.room = std::min(call.upload->bytes(), limits_.window_bytes);
+  count_upload(call.owner, call.room);
+  call.turn = ++turns_made_;
+  uploads_.emplace(call.turn, ticket);
   call.invited = true;
   call.moved = now;
   call.begun = now;
@@ -241,13 +357,14 @@ void ServerMachine::invite(Ticket ticket, Call& call, Time now) {
 }
 
 void ServerMachine::release_room(Call& call) {
-  if (!std::exchange(call.has_room, false)) return;
-  FRESHET_CHECK(upload_bytes_ >= call.upload->bytes());
-  upload_bytes_ -= call.upload->bytes();
+  uploads_.erase(std::exchange(call.turn, 0));
+  uncount_upload(call.owner, std::exchange(call.room, 0));
 }
 
 void ServerMachine::begin_job(Ticket ticket, const Job& job) {
-  question_bytes_ += job.question_bytes;
+  count_question(job.owner, job.question_bytes);
+  count_upload(job.owner, job.upload_bytes);
+  ++shares_.at(job.owner).jobs;
   const bool is_only = jobs_.emplace(ticket, job).second;
   FRESHET_CHECK(is_only);
 }
@@ -255,29 +372,38 @@ void ServerMachine::begin_job(Ticket ticket, const Job& job) {
 void ServerMachine::end_job(Ticket ticket) {
   const auto at = jobs_.find(ticket);
   FRESHET_CHECK(at != jobs_.end());
-  question_bytes_ -= at->second.question_bytes;
-  upload_bytes_ -= at->second.upload_bytes;
+  const Job job = std::move(at->second);
+  uncount_question(job.owner, job.question_bytes);
+  uncount_upload(job.owner, job.upload_bytes);
   jobs_.erase(at);
+  --shares_.at(job.owner).jobs;
+  forget_if_unused(job.owner);
 }
 
 // The call's room, and its question's, go over to the job: its worker has the memory even if the call ends.
 void ServerMachine::store(Ticket ticket, Call& call) {
   call.invited = false;
-  call.has_room = false;
-  question_bytes_ -= call.question_bytes;
-  begin_job(ticket, {.question_bytes = std::exchange(call.question_bytes, 0), .upload_bytes = call.upload->bytes()});
-  actions_.push_back(action::Store{.ticket = ticket, .request = call.request, .upload = call.upload});
+  release_room(call);
+  uncount_question(call.owner, call.question_bytes);
+  begin_job(ticket, {.owner = call.owner,
+                     .question_bytes = std::exchange(call.question_bytes, 0),
+                     .upload_bytes = call.upload->bytes()});
+  actions_.push_back(
+      action::Store{.ticket = ticket, .request = call.request, .owner = call.owner, .upload = call.upload});
 }
 
 void ServerMachine::end_call(Ticket ticket) {
   if (jobs_.contains(ticket)) actions_.push_back(action::Drop{.ticket = ticket});
   const auto at = calls_.find(ticket);
   release_room(at->second);
-  question_bytes_ -= at->second.question_bytes;
+  const std::string owner = std::move(at->second.owner);
+  uncount_question(owner, at->second.question_bytes);
+  --shares_.at(owner).calls;
   if (const auto session = sessions_.find(at->second.peer); session != sessions_.end()) {
     session->second.calls.erase(at->second.request);
   }
   calls_.erase(at);
+  forget_if_unused(owner);
 }
 
 void ServerMachine::fail_call(Ticket ticket, Error error) {
@@ -287,11 +413,11 @@ void ServerMachine::fail_call(Ticket ticket, Error error) {
 }
 
 bool ServerMachine::is_stalled(const Call& call, Time now) const {
-  return call.invited && now - call.moved > limits_.stall;
+  return call.invited && !call.owed && now - call.moved > limits_.stall;
 }
 
 bool ServerMachine::is_too_slow(const Call& call, bool crowded, Time now) const {
-  if (!call.invited) return false;
+  if (!call.invited || call.owed) return false;
   const std::uint64_t rate = crowded ? limits_.upload_rate_min_crowded : limits_.upload_rate_min;
   const Duration spent = now - call.begun - limits_.stall;
   if (spent <= Duration::zero()) return false;
@@ -300,7 +426,8 @@ bool ServerMachine::is_too_slow(const Call& call, bool crowded, Time now) const 
 }
 
 bool ServerMachine::is_crowded() const {
-  return std::ranges::any_of(waiting_, [&](Ticket ticket) { return calls_.contains(ticket); });
+  return std::ranges::any_of(waiting_, [&](Ticket ticket) { return calls_.contains(ticket); }) ||
+         std::ranges::any_of(uploads_, [&](const auto& entry) { return calls_.at(entry.second).owed.has_value(); });
 }
 
 void ServerMachine::on_tick(Time now) {

@@ -8,6 +8,13 @@
 /// A client may leave while a worker works on its call. The machine counts the worker's job, with its question and its
 /// upload, until the job ends. A client that leaves and comes back therefore gets no second share.
 ///
+/// What all clients share, no key can use up: clients, calls and long questions are counted for each key too, however
+/// many connections it has. Without keys each connection counts for itself. A refusal names the limit that was hit.
+///
+/// An upload's room is what came of it and what its client may send now, not what it announced. So that uploads end,
+/// one keeps the right to the rest of its room: the first of those that keep up. Others get credit only beside that
+/// rest. A key's uploads, but for its first, have at most half of the room.
+///
 /// A put goes like this: the question is worked on (which tensors are wanted?), on_planned() reserves room and invites
 /// the client to send them, on_chunk() collects them, and when the last is there the version is stored. The client may
 /// send no more than the credit that it was given. One that leaves, or falls silent, in the middle leaves nothing.
@@ -16,8 +23,10 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -70,12 +79,15 @@ class Upload {
 
 struct ServerLimits {
   std::size_t clients_max = 1024;
+  std::size_t clients_per_key_max = 512;
   std::size_t calls_per_client_max = 64;
-  std::size_t calls_max = 8192;  ///< Of all clients; also of jobs, with those of clients that have left.
+  std::size_t calls_per_key_max = 1024;  ///< Also of jobs, with those of its clients that have left.
+  std::size_t calls_max = 8192;          ///< Of all clients, as of a key.
   /// Of all questions above kTextBytesMax that wait for a worker, or are being worked on. More are out_of_space.
   /// Shorter ones are limited by their number.
   std::uint64_t question_bytes_max = 2 * kMessageBytesMax;
-  /// Of all uploads together; those for which there is no room wait their turn.
+  std::uint64_t question_bytes_per_key_max = kMessageBytesMax;
+  /// Of all uploads together; those for which there is no room wait their turn, to begin or to go on.
   std::uint64_t upload_bytes_max = std::uint64_t{8} << 30;
   std::uint64_t window_bytes = std::uint64_t{16} << 20;  ///< Of an upload that may come before a credit.
   Duration silence = std::chrono::seconds(10);           ///< Of a client, which pings each second.
@@ -84,6 +96,8 @@ struct ServerLimits {
   /// second number counts while others wait for room.
   std::uint64_t upload_rate_min = std::uint64_t{64} << 10;
   std::uint64_t upload_rate_min_crowded = std::uint64_t{1} << 20;
+  /// After so long, one that does not come at the second rate does not keep room from others by what it announced.
+  Duration upload_grace = std::chrono::seconds(2);
 };
 
 namespace action {
@@ -91,6 +105,7 @@ struct Welcome {
   Peer peer;
   std::uint64_t request = 0;
   std::uint64_t session = 0;
+  std::string owner;  ///< A key, or the peer without one.
 };
 struct Pong {
   Peer peer;
@@ -100,6 +115,7 @@ struct Pong {
 struct Run {
   Ticket ticket = 0;
   std::uint64_t session = 0;
+  std::string owner;  ///< Whose it is: a key, or a connection without one.
   Question question;
 };
 struct Reply {
@@ -125,6 +141,7 @@ struct Credit {
 struct Store {
   Ticket ticket = 0;
   std::uint64_t request = 0;
+  std::string owner;
   std::shared_ptr<const Upload> upload;
 };
 /// Nobody waits for this job: take it away if it was not begun, then on_dropped(). Else its end is told as any job's.
@@ -147,7 +164,8 @@ class ServerMachine {
   /// Sessions are numbered from `seed` in a way that nobody can guess who does not know it.
   ServerMachine(ServerLimits limits, std::uint64_t seed) : limits_(limits), seed_(seed) {}
 
-  void on_hello(const Peer& peer, std::uint64_t request, std::uint32_t protocol, Time now);
+  /// `key`: with which the client proved itself; empty without keys.
+  void on_hello(const Peer& peer, std::uint64_t request, std::uint32_t protocol, Time now, std::string_view key = {});
   void on_ping(const Peer& peer, Time now);
   void on_bye(const Peer& peer);
   void on_call(const Peer& peer, std::uint64_t request, Question question, Time now);
@@ -173,34 +191,54 @@ class ServerMachine {
   std::size_t sessions() const { return sessions_.size(); }
   std::size_t calls() const { return calls_.size(); }
   std::size_t jobs() const { return jobs_.size(); }
+  std::size_t owners() const { return shares_.size(); }
   std::uint64_t question_bytes() const { return question_bytes_; }
   std::uint64_t upload_bytes() const { return upload_bytes_; }
 
  private:
+  /// What the clients of a key have together.
+  struct Share {
+    std::size_t clients = 0;
+    std::size_t calls = 0;
+    std::size_t jobs = 0;
+    std::uint64_t question_bytes = 0;
+    std::uint64_t upload_bytes = 0;
+  };
   struct Session {
     std::uint64_t session = 0;
+    std::string owner;
     Time heard{};
     std::map<std::uint64_t, Ticket> calls;  ///< By request.
   };
   struct Call {
     Peer peer;
+    std::string owner;
     std::uint64_t request = 0;
     std::shared_ptr<Upload> upload;  ///< Null but while its bytes come.
     /// Counted in question_bytes_: a planned put's manifest stays until the put ends.
     std::uint64_t question_bytes = 0;
-    bool has_room = false;  ///< Counted in upload_bytes_.
-    bool invited = false;   ///< The client may send its tensors, and has not sent all of them.
+    std::uint64_t turn = 0;  ///< Its line in uploads_; 0: it was not invited.
+    std::uint64_t room = 0;  ///< Counted in upload_bytes_: what came, and what may come.
+    bool invited = false;    ///< The client may send its tensors, and has not sent all of them.
     std::uint64_t uncredited = 0;
+    std::optional<Time> owed;  ///< Since when it has no credit because there is no room.
     Time moved{};
     Time begun{};  ///< When its client was invited.
   };
   /// What a worker was given, and has not finished. At most one for a ticket.
   struct Job {
+    std::string owner;
     std::uint64_t question_bytes = 0;  ///< Counted in question_bytes_.
     std::uint64_t upload_bytes = 0;    ///< Counted in upload_bytes_.
   };
   using Sessions = std::unordered_map<Peer, Session>;
 
+  void count_question(const std::string& owner, std::uint64_t bytes);
+  void uncount_question(const std::string& owner, std::uint64_t bytes);
+  void forget_if_unused(const std::string& owner);
+  std::optional<Error> why_not_welcome(const std::string& owner) const;
+  /// Why there is no room for one more call of that session, with so many bytes of a long question.
+  std::optional<Error> why_no_room(const Session& session, std::uint64_t question_bytes) const;
   /// Null after it was told that it must say hello first.
   Session* session_of(const Peer& peer, std::uint64_t request, Time now);
   void end_session(Sessions::iterator at);
@@ -210,6 +248,12 @@ class ServerMachine {
   void fail_call(Ticket ticket, Error error);
   void invite_waiting(Time now);
   void invite(Ticket ticket, Call& call, Time now);
+  void give_credit(Call& call, Time now);
+  bool keeps_up(const Call& call, Time now) const;
+  /// Whether an upload may have so much more room. `turn`: its line in uploads_, or 0.
+  bool may_have_room(std::uint64_t turn, const std::string& owner, std::uint64_t bytes, Time now) const;
+  void count_upload(const std::string& owner, std::uint64_t bytes);
+  void uncount_upload(const std::string& owner, std::uint64_t bytes);
   void release_room(Call& call);
   void begin_job(Ticket ticket, const Job& job);
   void end_job(Ticket ticket);
@@ -225,8 +269,11 @@ class ServerMachine {
   Ticket tickets_made_ = 0;
   Sessions sessions_;
   std::unordered_map<Ticket, Call> calls_;
-  std::unordered_map<Ticket, Job> jobs_;  ///< May name calls that have ended.
-  std::deque<Ticket> waiting_;            ///< Uploads without room, in their order; may name calls that have ended.
+  std::unordered_map<Ticket, Job> jobs_;           ///< May name calls that have ended.
+  std::unordered_map<std::string, Share> shares_;  ///< By owner.
+  std::deque<Ticket> waiting_;               ///< Uploads without room, in their order; may name calls that have ended.
+  std::map<std::uint64_t, Ticket> uploads_;  ///< Calls that were invited, in their order, until all came.
+  std::uint64_t turns_made_ = 0;
   std::uint64_t question_bytes_ = 0;
   std::uint64_t upload_bytes_ = 0;
   bool closing_ = false;

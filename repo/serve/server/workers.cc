@@ -11,7 +11,8 @@ namespace freshet::rpc {
 
 Workers::~Workers() { stop(); }
 
-Status Workers::start(std::size_t threads) {
+Status Workers::start(std::size_t threads, std::size_t of_one_owner) {
+  of_one_owner_ = of_one_owner == 0 ? threads : of_one_owner;
   try {
     for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
   } catch (const std::system_error& error) {
@@ -21,47 +22,82 @@ Status Workers::start(std::size_t threads) {
   return {};
 }
 
-void Workers::post(std::function<void()> work, std::uint64_t id) {
+void Workers::post(std::function<void()> work, std::uint64_t id, const std::string& owner) {
   {
     const MutexLock lock(mutex_);
     if (stopping_) return;
-    jobs_.push_back({.id = id, .work = std::move(work)});
+    lines_[owner].jobs.push_back({.id = id, .work = std::move(work)});
   }
   posted_.notify_one();
 }
 
 bool Workers::drop(std::uint64_t id) {
   Job dropped;  // Ends without the lock.
+  if (id == 0) return false;
   const MutexLock lock(mutex_);
-  const auto at = std::ranges::find(jobs_, id, &Job::id);
-  if (id == 0 || at == jobs_.end()) return false;
-  dropped = std::move(*at);
-  jobs_.erase(at);
-  return true;
+  for (auto line = lines_.begin(); line != lines_.end(); ++line) {
+    auto& jobs = line->second.jobs;
+    const auto at = std::ranges::find(jobs, id, &Job::id);
+    if (at == jobs.end()) continue;
+    dropped = std::move(*at);
+    jobs.erase(at);
+    if (jobs.empty() && line->second.running == 0) lines_.erase(line);
+    return true;
+  }
+  return false;
 }
 
 void Workers::stop() {
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
-    jobs_.clear();
+    for (auto& [owner, line] : lines_) line.jobs.clear();
   }
   posted_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
+Workers::Lines::iterator Workers::next() {
+  const auto may_begin = [&](const auto& entry) {
+    return !entry.second.jobs.empty() && entry.second.running < of_one_owner_;
+  };
+  const auto after = lines_.upper_bound(last_);
+  const auto found = std::find_if(after, lines_.end(), may_begin);
+  if (found != lines_.end()) return found;
+  const auto before = std::find_if(lines_.begin(), after, may_begin);
+  return before == after ? lines_.end() : before;
+}
+
+bool Workers::take(Job& job, std::string& owner) {
+  const MutexLock lock(mutex_);
+  auto line = next();
+  while (line == lines_.end() && !stopping_) {
+    posted_.wait(mutex_);
+    line = next();
+  }
+  if (stopping_) return false;
+  owner = last_ = line->first;
+  ++line->second.running;
+  job = std::move(line->second.jobs.front());
+  line->second.jobs.pop_front();
+  return true;
+}
+
+void Workers::end(const std::string& owner) {
+  const MutexLock lock(mutex_);
+  const auto line = lines_.find(owner);
+  --line->second.running;
+  if (!line->second.jobs.empty()) return posted_.notify_one();  // A thread may have waited for this owner's turn.
+  if (line->second.running == 0) lines_.erase(line);
+}
+
 void Workers::run() {
-  for (;;) {
-    Job job;
-    {
-      const MutexLock lock(mutex_);
-      while (jobs_.empty() && !stopping_) posted_.wait(mutex_);
-      if (stopping_) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-    }
-    job.work();
+  Job job;
+  std::string owner;
+  while (take(job, owner)) {
+    std::exchange(job, {}).work();  // What it held is gone when it counts as ended.
+    end(owner);
   }
 }
 

@@ -85,6 +85,45 @@ TEST_F(PartDeskTest, MemoryHasALimit) {
   EXPECT_EQ(read_all(*repository_, {.model = "net"}).value(), version_.bytes);
 }
 
+TEST_F(PartDeskTest, MemoryCountsWhatCameAndNotWhatWillCome) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  open(16 * kMiB + kMiB / 2);
+  const PutToken hog = *desk_->begin_put("net", test_id(7), test_architecture({16 * kMiB, 16 * kMiB}));
+  const std::vector<std::byte> bytes(4 * kMiB);
+  const auto bring_at = [&](std::uint32_t tensor, std::uint64_t offset, std::uint64_t length) {
+    const TensorPart part{.tensor = tensor, .offset = offset, .length = length, .bytes = Bytes(bytes).first(length)};
+    return desk_->put_parts(hog, std::span(&part, 1));
+  };
+  ASSERT_TRUE(bring_at(0, 5 * kMiB, 1));
+  EXPECT_LE(desk_->bytes(), 3 * kMiB);
+  const std::uint64_t one_byte = desk_->bytes();
+  ASSERT_TRUE(bring_at(0, 5 * kMiB + 1, 1));
+  EXPECT_LE(desk_->bytes(), one_byte + 1000) << "a byte beside it";
+  EXPECT_TRUE(bring(begun(), 1)) << "others have room";
+  ASSERT_TRUE(bring_at(0, 8 * kMiB, 4 * kMiB));
+  EXPECT_GE(desk_->bytes(), 6 * kMiB);
+  EXPECT_FALSE(bring_at(0, 8 * kMiB, 8)) << "these came";
+  EXPECT_TRUE(bring_at(1, 0, 4 * kMiB));
+  EXPECT_TRUE(bring_at(1, 4 * kMiB, 4 * kMiB));
+  const std::uint64_t before = desk_->bytes();
+  EXPECT_EQ(bring_at(1, 8 * kMiB, 4 * kMiB).error().code(), Code::out_of_space);
+  EXPECT_EQ(desk_->bytes(), before);
+  ASSERT_TRUE(desk_->abort_put(hog));
+  EXPECT_LT(desk_->bytes(), kMiB);
+}
+
+TEST_F(PartDeskTest, OneOwnerLeavesPutsToOthers) {
+  open();
+  for (std::ptrdiff_t i = 0; i < kPartPutsOfOneMax; ++i) {
+    ASSERT_TRUE(desk_->begin_put_for("many", "net", test_id(static_cast<std::uint64_t>(i) + 1), architecture_));
+  }
+  const auto refused = desk_->begin_put_for("many", "net", test_id(9999), architecture_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::out_of_space);
+  EXPECT_NE(refused.error().message().find("of this key"), std::string::npos) << refused.error().message();
+  EXPECT_TRUE(desk_->begin_put_for("few", "net", test_id(9999), architecture_));
+}
+
 TEST_F(PartDeskTest, PutsAtATimeHaveALimit) {
   open();
   for (std::size_t i = 0; i < kPartPutsMax; ++i) ASSERT_TRUE(desk_->begin_put("net", test_id(i + 1), architecture_));

@@ -57,8 +57,8 @@ TEST_F(NeighbourOfRepository, IsNotBelievedAsTheServer) {
       std::unique_ptr<RepositoryServer> server;
     };
     auto world = std::make_shared<World>();
-    auto server = RepositoryServer::open(*world->local,
-                                         {.address = "tcp://127.0.0.1:*", .security = {.open_loopback = true}});
+    auto server =
+        RepositoryServer::open(*world->local, {.address = "tcp://127.0.0.1:*", .security = {.open_loopback = true}});
     if (!server) return OtherUsersServer::Served{};
     world->server = std::move(*server);
     return OtherUsersServer::Served{world, world->server->address()};

@@ -37,6 +37,7 @@ TEST(Questions, WhoTakesTheWritersTurnIsNotAmongTheQuick) {
   EXPECT_EQ(queue_for([](Builder& builder) { return wire::CreateAskWanted(builder); }), WorkQueue::quick);
   EXPECT_EQ(queue_for([](Builder& builder) { return wire::CreateAskStat(builder); }), WorkQueue::quick);
   EXPECT_EQ(queue_for([](Builder& builder) { return wire::CreateGc(builder); }), WorkQueue::slow);
+  EXPECT_EQ(queue_for([](Builder& builder) { return wire::CreateAskVerify(builder); }), WorkQueue::verify);
 }
 
 }  // namespace

@@ -157,6 +157,19 @@ TEST_F(ReadDeskTest, NothingIsLentThatIsNotThere) {
   EXPECT_EQ(desk_.stat().leases, 1u);
 }
 
+TEST_F(ReadDeskTest, OneKeyLeavesLeasesToOthers) {
+  ReadDesk desk{*repository_, {.leases_per_session_max = 3, .leases_per_key_max = 4, .parts_max = 100}, /*seed=*/99};
+  for (const SessionId session : {1, 2, 3}) desk.begin_session(session, session == 3 ? "few" : "many");
+  for (const SessionId session : {1, 1, 1, 2}) EXPECT_TRUE(desk.lend(session, all(), now()));
+  EXPECT_NE(desk.lend(1, all(), now()).error().message().find("3 leases"), std::string::npos);
+  EXPECT_NE(desk.lend(2, all(), now()).error().message().find("to this key"), std::string::npos);
+  desk.end_session(1);
+  ReadDesk::Subject many = all();
+  while (many.parts.size() <= 50) many.parts.push_back(many.parts.front());
+  EXPECT_NE(desk.lend(2, many, now()).error().message().find("leases of this key"), std::string::npos);
+  EXPECT_TRUE(desk.lend(3, all(), now()));
+}
+
 TEST_F(ReadDeskTest, WithTheSessionOrTheLeaseItsFetchesEnd) {
   const LeaseId lease = lend();
   const FetchRequest asked = request(lease);

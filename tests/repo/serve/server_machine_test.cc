@@ -76,6 +76,7 @@ class World {
     }
     ASSERT_EQ(machine_.calls(), 0u);
     ASSERT_EQ(machine_.upload_bytes(), 0u) << "who left in the middle leaves nothing";
+    ASSERT_EQ(machine_.owners(), 0u) << "nothing is remembered of who has nothing here";
   }
 
   std::uint64_t stored() const { return stored_; }
@@ -101,13 +102,17 @@ class World {
     bool begun = false;
     std::uint64_t question_bytes = 0;
     std::uint64_t upload_bytes = 0;
+    std::string owner;
   };
 
   static ServerLimits limits() {
     return {.clients_max = 3,
+            .clients_per_key_max = 2,
             .calls_per_client_max = 4,
+            .calls_per_key_max = 6,
             .calls_max = 9,
             .question_bytes_max = 5 * kTextBytesMax,
+            .question_bytes_per_key_max = 3 * kTextBytesMax,
             .upload_bytes_max = kRoom,
             .window_bytes = kWindow,
             .silence = std::chrono::seconds(5),
@@ -117,6 +122,9 @@ class World {
     return static_cast<std::byte>(request * 31 + offset * 7);
   }
   Peer some_peer() { return "peer" + std::to_string(random_() % 4); }
+  /// All but one have one key, and that one has none.
+  static std::string key_of(const Peer& peer) { return peer == "peer3" ? "" : "key"; }
+  static std::string owner_of(const Peer& peer) { return peer == "peer3" ? peer : "key"; }
   Put* some_call(Peer* peer, std::uint64_t* request) {
     *peer = some_peer();
     const auto client = clients_.find(*peer);
@@ -137,9 +145,28 @@ class World {
     }
     for (const auto& [peer, client] : clients_) {
       for (const auto& [request, put] : client.calls) {
-        if (put.upload != nullptr && !put.storing) upload_bytes += put.upload->bytes();
+        // What came, and what may come.
+        if (put.upload != nullptr && !put.storing) upload_bytes += std::min(put.upload->bytes(), put.sent + put.credit);
         question_bytes += put.question_bytes;
       }
+    }
+    for (const std::string owner : {"key", "peer3"}) {
+      const auto is_theirs = [&](const auto& client) { return owner_of(client.first) == owner; };
+      ASSERT_LE(std::ranges::count_if(clients_, is_theirs), limits().clients_per_key_max);
+      std::size_t calls = 0, jobs = 0;
+      std::uint64_t long_bytes = 0;
+      for (const auto& [peer, client] : clients_) {
+        if (owner_of(peer) != owner) continue;
+        calls += client.calls.size();
+        for (const auto& [request, put] : client.calls) long_bytes += put.question_bytes;
+      }
+      for (const auto& [ticket, work] : works_) {
+        if (work.owner != owner) continue;
+        ++jobs;
+        long_bytes += work.question_bytes;
+      }
+      ASSERT_LE(std::max(calls, jobs), limits().calls_per_key_max);
+      ASSERT_LE(long_bytes, limits().question_bytes_per_key_max);
     }
     ASSERT_EQ(machine_.jobs(), works_.size());
     ASSERT_EQ(machine_.question_bytes(), question_bytes);
@@ -168,7 +195,10 @@ class World {
     machine_.on_planned(ticket, std::make_shared<Upload>(std::vector<Upload::Part>{{0, 100}}, nullptr), now_);
   }
 
-  void hello() { machine_.on_hello(some_peer(), 1, kProtocolVersion, now_); }
+  void hello() {
+    const Peer peer = some_peer();
+    machine_.on_hello(peer, 1, kProtocolVersion, now_, key_of(peer));
+  }
   void ping() { machine_.on_ping(some_peer(), now_); }
   void call() {
     asking_ = some_peer();
@@ -237,7 +267,8 @@ class World {
   }
   void take(action::Run& run) {
     clients_.at(asking_).calls[request_] = {.ticket = run.ticket};
-    works_[run.ticket] = {.question_bytes = run.question == long_ ? long_->bytes() : 0};
+    EXPECT_EQ(run.owner, owner_of(asking_));
+    works_[run.ticket] = {.question_bytes = run.question == long_ ? long_->bytes() : 0, .owner = run.owner};
   }
   void take(action::Drop& drop) {
     const auto at = works_.find(drop.ticket);
@@ -262,7 +293,7 @@ class World {
   }
   void take(action::Credit& credit) { clients_.at(credit.peer).calls.at(credit.request).credit += credit.bytes; }
   void take(action::Store& store) {
-    works_[store.ticket] = {.upload_bytes = store.upload->bytes()};
+    works_[store.ticket] = {.upload_bytes = store.upload->bytes(), .owner = store.owner};
     for (auto& [peer, client] : clients_) {
       const auto at = client.calls.find(store.request);
       if (at == client.calls.end()) continue;
@@ -346,47 +377,6 @@ TEST(ServerMachine, WhatIsLargerThanItsRoomIsRefusedAndWhatFindsNoneWaits) {
   ASSERT_EQ(actions.size(), 2u);
   EXPECT_EQ(std::get<action::Refuse>(actions[0]).error.code(), Code::cancelled);
   EXPECT_EQ(std::get<action::Invite>(actions[1]).request, 4u);
-}
-
-/// A put of `bytes` whose client pings, and sends so many bytes a second; another one waits for room if `crowded`.
-/// Answers after how many seconds it lost its room, or nothing.
-std::optional<int> lost_room_after(std::uint64_t bytes, std::uint64_t bytes_a_second, bool crowded, int seconds) {
-  ServerMachine machine({.upload_bytes_max = bytes, .upload_rate_min = 100, .upload_rate_min_crowded = 1000}, 1);
-  for (const Peer peer : {"slow", "other"}) machine.on_hello(peer, 1, kProtocolVersion, Time());
-  machine.on_call("slow", 2, question(), Time());
-  machine.on_call("other", 2, question(), Time());
-  const auto plan = [&](Ticket ticket) {
-    machine.on_planned(ticket, std::make_shared<Upload>(std::vector<Upload::Part>{{0, bytes}}, nullptr), Time());
-  };
-  plan(1);
-  if (crowded) plan(2);
-  static_cast<void>(machine.take_actions());
-  const std::vector<std::byte> chunk(bytes_a_second);
-  for (int second = 1; second <= seconds; ++second) {
-    const Time now = Time(std::chrono::seconds(second));
-    for (const Peer peer : {"slow", "other"}) machine.on_ping(peer, now);
-    machine.on_chunk("slow", 2, static_cast<std::uint64_t>(second - 1) * bytes_a_second, chunk, now);
-    machine.on_tick(now);
-    for (const ServerAction& next : machine.take_actions()) {
-      const auto* const refuse = std::get_if<action::Refuse>(&next);
-      if (refuse == nullptr) continue;
-      EXPECT_EQ(refuse->peer, "slow");
-      EXPECT_EQ(refuse->error.code(), Code::timed_out);
-      EXPECT_EQ(machine.upload_bytes(), crowded ? bytes : 0) << "the room is the other one's";
-      return second;
-    }
-  }
-  return std::nullopt;
-}
-
-TEST(ServerMachine, AnUploadThatDripsLosesItsRoom) {
-  EXPECT_EQ(lost_room_after(1 << 20, 1, /*crowded=*/false, 1000), 61);
-  EXPECT_EQ(lost_room_after(1 << 20, 1, /*crowded=*/true, 1000), 61);
-  // After t seconds 200 t bytes have come, and 100 (t - 60) must have.
-  EXPECT_EQ(lost_room_after(1 << 20, 200, /*crowded=*/false, 1000), std::nullopt);
-  // Now 1000 (t - 60) must have.
-  EXPECT_EQ(lost_room_after(1 << 20, 200, /*crowded=*/true, 1000), 76);
-  EXPECT_EQ(lost_room_after(1 << 20, 1000, /*crowded=*/true, 1000), std::nullopt);
 }
 
 TEST(ServerMachine, WhoComesBackGetsNoMoreWorkers) {
