@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include "bindings/runtime/ending_process.h"
 #include "bindings/runtime/folder_socket.h"
 #include "core/base/classic_locale.h"
-#include "core/base/ending_process.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "core/base/text.h"

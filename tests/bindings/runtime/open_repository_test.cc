@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/runtime/ending_process.h"
 #include "bindings/runtime/repository_folder.h"
 #include "core/base/clock.h"
-#include "core/base/ending_process.h"
 #include "core/base/interruption.h"
 #include "repo/backend/backend.h"
 #include "repo/files/import.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/ending_process.h"
+#include "bindings/runtime/ending_process.h"
 
 #include <unistd.h>
 
