@@ -149,8 +149,10 @@ Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::stri
   // Before they meet: where rank 0 has no repository, the others would wait for it there.
   const auto open_it = [&]() -> Status {
     if (!options.external || ranks_->rank() != 0) return {};
-    FRESHET_ASSIGN(std::shared_ptr<Repository> repository, options.external());
-    options.external = [repository]() -> Result<std::shared_ptr<Repository>> { return repository; };
+    const Result<std::shared_ptr<Repository>> repository = options.external();
+    // A damaged one is passed over where the scratch has as much.
+    if (!repository && repository.error().code() != Code::corrupt) return fail(repository.error());
+    options.external = [repository] { return repository; };
     return {};
   };
   FRESHET_TRY(agree(format("open {}", name), attempt(open_it)));

@@ -156,8 +156,11 @@ Status Checkpointer::Impl::open() {
   }
   FRESHET_TRY(meet(repository ? &*repository : nullptr));
   if (repository) {
-    FRESHET_ASSIGN(std::shared_ptr<Repository> opened, repository->wait());
-    external_ = std::make_unique<levels::ExternalLevel>(std::move(opened), options_.model, options_.external_is_shared);
+    auto opened = repository->wait();
+    if (!opened && opened.error().code() != Code::corrupt) return fail(opened.error());
+    if (!opened) external_damage_ = Error(opened.error()).with_context("the repository is damaged");
+    const bool is_paced = options_.external_is_shared;
+    if (opened) external_ = std::make_unique<levels::ExternalLevel>(*std::move(opened), options_.model, is_paced);
   }
   return start();
 }
@@ -235,8 +238,8 @@ Status Checkpointer::Impl::start() {
   }
   threads_.emplace_back([this] { run_writer(); });
   threads_.emplace_back([this] { run_teller(); });
-  if (external_ != nullptr) threads_.emplace_back([this] { run_sender(); });
-  if (external_ == nullptr && ranks_bring()) threads_.emplace_back([this] { run_bringer(); });
+  if (options_.external && options_.rank == 0) threads_.emplace_back([this] { run_sender(); });
+  if (options_.rank != 0 && ranks_bring()) threads_.emplace_back([this] { run_bringer(); });
   return {};
 }
 
@@ -276,7 +279,7 @@ void Checkpointer::Impl::on_note(group::Rank from, Bytes bytes) {
     if (note->level == Level::external) {
       sending_ = note->version;
       sending_step_ = note->step;
-      if (external_ != nullptr) to_send_.push_back(version_of(note->version));
+      if (options_.rank == 0) to_send_.push_back(version_of(note->version));
     }
   } else {
     take_note(*note);

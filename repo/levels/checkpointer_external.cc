@@ -50,6 +50,7 @@ void Checkpointer::Impl::run_sender() {
     for (std::uint32_t rank = 0; rank < options_.ranks; ++rank) plan.holders.push_back({version, rank, rank});
     std::vector<levels::BadShard> bad;
     const auto send = [&]() -> Status {
+      if (external_ == nullptr) return fail(*external_damage_);
       FRESHET_ASSIGN(const levels::ShardedVersion whole,
                      levels::ShardedVersion::open(source, plan, options_.rank, bad));
       Status brought;

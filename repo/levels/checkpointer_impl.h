@@ -202,6 +202,7 @@ class Checkpointer::Impl {
   std::unique_ptr<levels::ShareCut> cut_;
   std::unique_ptr<levels::ShardFolders> folders_;
   std::unique_ptr<levels::ExternalLevel> external_;  ///< Rank 0's.
+  std::optional<Error> external_damage_;             ///< At rank 0: why it has no `external_`. The level fails then.
   std::unique_ptr<levels::ExternalLevel> to_read_;   ///< Another rank's, while it restores.
   std::vector<std::vector<std::uint32_t>> groups_;   ///< Where there is a level `group`.
   levels::RingPlace ring_;

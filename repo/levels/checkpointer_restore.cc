@@ -65,10 +65,19 @@ Result<levels::RestartPlan> Checkpointer::Impl::first_plan(std::vector<std::vect
     inventories.push_back(std::move(inventory));
   }
   std::vector<levels::StoredVersion> stored;
+  std::vector<std::string> damaged;
+  if (external_damage_) damaged.push_back(external_damage_->message());
   if (external_ != nullptr) {
-    FRESHET_ASSIGN(stored, external_->versions());
+    auto there = external_->versions(&damaged);
+    if (!there && there.error().code() != Code::corrupt) return fail(there.error());
+    if (there) stored = *std::move(there);
+    if (!there) damaged.push_back(Error(there.error()).with_context("the repository is damaged").message());
   }
   planner_.emplace(std::move(inventories), std::move(stored), choice);
+  for (std::string& why : damaged) {
+    log_line(LogLevel::warning, format("checkpoints of {}: {}", options_.model, why));
+    planner_->pass_over_repository(std::move(why));
+  }
   return planner_->next();
 }
 

@@ -26,7 +26,7 @@ Version version_of(const Manifest& manifest) { return {.id = manifest.id, .numbe
 
 }  // namespace
 
-Result<std::vector<StoredVersion>> ExternalLevel::versions() const {
+Result<std::vector<StoredVersion>> ExternalLevel::versions(std::vector<std::string>* damaged) const {
   FRESHET_ASSIGN(const std::vector<std::string> models, repository_->models());
   std::vector<StoredVersion> stored;
   if (std::ranges::find(models, model_) == models.end()) return stored;
@@ -35,6 +35,9 @@ Result<std::vector<StoredVersion>> ExternalLevel::versions() const {
     if (row.retired) continue;
     const Result<VersionRecord> record = repository_->get(row.version);
     if (!record) {
+      if (record.error().code() == Code::corrupt && damaged != nullptr) {
+        damaged->push_back(format("{} in the repository is damaged: {}", to_string(row.version), record.error().message()));
+      }
       if (record.error().code() == Code::not_found || record.error().code() == Code::corrupt) continue;
       return fail(record.error());
     }

@@ -23,7 +23,7 @@ class RepositoryOpening {
   explicit RepositoryOpening(std::function<Opened()> open) {
     auto note_failure = [this, open = std::move(open)]() -> Opened {
       Opened opened = open();
-      has_failed_ = !opened;
+      has_failed_ = !opened && opened.error().code() != Code::corrupt;
       return opened;
     };
     try {
@@ -35,6 +35,7 @@ class RepositoryOpening {
   RepositoryOpening(const RepositoryOpening&) = delete;
   RepositoryOpening& operator=(const RepositoryOpening&) = delete;
 
+  /// Of a damaged one the job can go on without.
   bool has_failed() const { return has_failed_; }
   /// Once. The destructor waits, too.
   Opened wait() { return opened_.get(); }

@@ -96,18 +96,29 @@ bool RestingVersion::is_restorable() const {
 }
 
 Result<RestingCheckpoints> RestingCheckpoints::open(std::vector<std::string> folders,
-                                                    std::shared_ptr<Repository> repository, const std::string& model) {
+                                                    Result<std::shared_ptr<Repository>> repository,
+                                                    const std::string& model) {
+  if (!repository && repository.error().code() != Code::corrupt) return fail(repository.error());
   RestingCheckpoints opened;
   FRESHET_ASSIGN(opened.folders_, ShardFolders::open_to_read(std::move(folders), model));
   opened.held_ = opened.folders_->scan(&opened.damaged_);
-  if (const auto promises = opened.folders_->promises(); !promises) {
+  if (const auto promises = opened.folders_->promises()) {
+    opened.acknowledged_ = promises->acknowledged;
+  } else {
     opened.damaged_.push_back(promises.error().message());
   }
-  opened.repository_ = repository;
-  if (repository != nullptr) {
-    opened.external_ = std::make_unique<ExternalLevel>(std::move(repository), model);
-    FRESHET_ASSIGN(opened.stored_, opened.external_->versions());
+  if (!repository) {
+    opened.damage_of_repository_ = {Error(repository.error()).with_context("the repository is damaged").message()};
+  } else if (*repository != nullptr) {
+    opened.repository_ = *repository;
+    opened.external_ = std::make_unique<ExternalLevel>(*std::move(repository), model);
+    auto stored = opened.external_->versions(&opened.damage_of_repository_);
+    if (!stored && stored.error().code() != Code::corrupt) return fail(stored.error());
+    if (stored) opened.stored_ = *std::move(stored);
+    if (!stored) opened.damage_of_repository_.push_back(stored.error().message());
   }
+  opened.damaged_.insert(opened.damaged_.end(), opened.damage_of_repository_.begin(),
+                         opened.damage_of_repository_.end());
   return opened;
 }
 
@@ -126,7 +137,13 @@ RestartPlanner RestingCheckpoints::planner(std::optional<VersionNumber> number, 
   }
   RestartChoice choice;
   choice.version = number;
-  return {{std::move(inventory)}, with_repository ? stored_ : std::vector<StoredVersion>(), choice};
+  const bool has_damage = with_repository && !damage_of_repository_.empty();
+  if (has_damage && !acknowledged_.empty()) inventory.acknowledged = acknowledged_;
+  RestartPlanner planner({std::move(inventory)}, with_repository ? stored_ : std::vector<StoredVersion>(), choice);
+  for (std::size_t i = 0; has_damage && i < damage_of_repository_.size(); ++i) {
+    planner.pass_over_repository(damage_of_repository_[i]);
+  }
+  return planner;
 }
 
 Result<std::vector<RestingVersion>> RestingCheckpoints::list() const {

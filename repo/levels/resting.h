@@ -47,7 +47,9 @@ struct WholeVersion {
 class RestingCheckpoints {
  public:
   /// `repository` may be null. Folders that are not there are empty.
-  static Result<RestingCheckpoints> open(std::vector<std::string> folders, std::shared_ptr<Repository> repository,
+  /// A `repository` that is damaged (`corrupt`) is passed over: get() then takes no version that is older than what was
+  /// acknowledged there, and verify() names the damage. Its other errors are those of this call.
+  static Result<RestingCheckpoints> open(std::vector<std::string> folders, Result<std::shared_ptr<Repository>> repository,
                                          const std::string& model);
 
   /// Ascending. A version is complete at `local` when the heads of all that it needs are there; its bytes are not read.
@@ -90,6 +92,8 @@ class RestingCheckpoints {
   std::unique_ptr<ExternalLevel> external_;
   std::vector<HeldShard> held_;
   std::vector<std::string> damaged_;
+  std::vector<std::string> damage_of_repository_;
+  std::vector<VersionNumber> acknowledged_;
   std::vector<StoredVersion> stored_;
 };
 

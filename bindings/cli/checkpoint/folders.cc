@@ -32,13 +32,18 @@ Result<std::shared_ptr<Repository>> open_external(const CheckpointArguments& arg
   return std::shared_ptr<Repository>(std::move(opened));
 }
 
-Result<std::vector<std::string>> models_of(const CheckpointArguments& arguments, Repository* repository) {
+/// Of a damaged repository the command goes on without.
+Result<std::vector<std::string>> models_of(const CheckpointArguments& arguments,
+                                           const Result<std::shared_ptr<Repository>>& external) {
+  if (!external && external.error().code() != Code::corrupt) return fail(external.error());
+  Repository* const repository = external ? external->get() : nullptr;
   if (!arguments.version.empty()) return std::vector<std::string>{version_of(arguments.version).model};
   FRESHET_ASSIGN(const std::vector<std::string> local, levels::ShardFolders::models(arguments.local));
   std::set<std::string> names(local.begin(), local.end());
   if (repository != nullptr) {
-    FRESHET_ASSIGN(const std::vector<std::string> stored, repository->models());
-    names.insert(stored.begin(), stored.end());
+    const auto stored = repository->models();
+    if (!stored && stored.error().code() != Code::corrupt) return fail(stored.error());
+    if (stored) names.insert(stored->begin(), stored->end());
   }
   return std::vector<std::string>(names.begin(), names.end());
 }
@@ -54,8 +59,9 @@ Json row_of(const std::string& model, const levels::RestingVersion& row) {
 }
 
 Result<ExitCode> list_checkpoints(Program& program, const CheckpointArguments& arguments) {
-  FRESHET_ASSIGN(const auto repository, open_external(arguments, RepositoryAccess::read));
-  FRESHET_ASSIGN(const std::vector<std::string> models, models_of(arguments, repository.get()));
+  const auto repository = open_external(arguments, RepositoryAccess::read);
+  FRESHET_ASSIGN(const std::vector<std::string> models, models_of(arguments, repository));
+  if (!repository) program.out.log(format("passed over: {}", repository.error().message()));
   std::vector<std::vector<std::string>> lines = {
       {"VERSION", "STEP", "RANKS", "LOCAL", "GROUP", "EXTERNAL", "RESTORABLE"}};
   bool any = false;
@@ -79,7 +85,7 @@ Result<ExitCode> list_checkpoints(Program& program, const CheckpointArguments& a
 }
 
 Result<ExitCode> get_checkpoint(Program& program, const CheckpointArguments& arguments) {
-  FRESHET_ASSIGN(auto repository, open_external(arguments, RepositoryAccess::read));
+  auto repository = open_external(arguments, RepositoryAccess::read);
   const VersionName name = version_of(arguments.version);
   FRESHET_ASSIGN(const auto resting,
                  levels::RestingCheckpoints::open(arguments.local, std::move(repository), name.model));
@@ -109,8 +115,8 @@ Result<ExitCode> get_checkpoint(Program& program, const CheckpointArguments& arg
 }
 
 Result<ExitCode> verify_checkpoints(Program& program, const CheckpointArguments& arguments) {
-  FRESHET_ASSIGN(const auto repository, open_external(arguments, RepositoryAccess::read));
-  FRESHET_ASSIGN(const std::vector<std::string> models, models_of(arguments, repository.get()));
+  const auto repository = open_external(arguments, RepositoryAccess::read);
+  FRESHET_ASSIGN(const std::vector<std::string> models, models_of(arguments, repository));
   Json corrupt = Json::array();
   std::string text;
   std::uint64_t checked = 0;

@@ -226,6 +226,7 @@ VersionNumber RestartPlanner::acknowledged_max(Level level) const {
 void RestartPlanner::cross_off(Version version, const std::vector<BadShard>& bad, RestartPlan::Source source) {
   if (source == RestartPlan::Source::repository) {
     crossed_in_repository_.insert(version);
+    repository_is_damaged_ = true;
   }
   for (const BadShard& one : bad) {
     notes_.push_back(one.why);
@@ -352,7 +353,30 @@ std::optional<RestartPlan> RestartPlanner::plan_for(const Version& version, cons
   return plan;
 }
 
+void RestartPlanner::pass_over_repository(std::string why) {
+  repository_is_damaged_ = true;
+  notes_.push_back(std::move(why));
+}
+
 Result<RestartPlan> RestartPlanner::next() const {
+  Result<RestartPlan> plan = newest_plan();
+  const bool takes_newest =
+      !choice_.from_nothing && !choice_.version && choice_.step_min == 0 && choice_.step_max == UINT64_MAX;
+  if (!plan || !repository_is_damaged_ || !takes_newest) return plan;
+  const VersionNumber acknowledged = acknowledged_max(Level::external);
+  const bool is_anew = plan->source == RestartPlan::Source::nothing;
+  if (!is_anew && plan->version.number >= acknowledged) return plan;
+  std::string said;
+  for (const std::string& one : plan->notes) said += (said.empty() ? "" : "; ") + one;
+  const std::string known =
+      acknowledged == 0 ? "what it had is not known" : format("version {} was acknowledged there", acknowledged);
+  return fail(Code::corrupt,
+              format("{}; {}, and the ranks have {}: repair the repository, name the version to go on from, or begin anew",
+                     said, known, is_anew ? "none" : format("version {}", plan->version.number)));
+}
+
+/// Without a look at what a damaged repository may have had.
+Result<RestartPlan> RestartPlanner::newest_plan() const {
   if (number_max() > kNumberMax) {
     return fail(Code::failed_precondition, format("the repository has version {}, and no number can follow it: give the "
                                                   "job another model",

@@ -108,6 +108,9 @@ class RestartPlanner {
   /// corrupt: a version was acknowledged, and no version can be completed; the message names the missing shards.
   /// not_found: the chosen version does not exist.
   Result<RestartPlan> next() const;
+  /// The repository, or a version in it, is damaged. The job then goes on from no version that is older than the newest
+  /// one that was acknowledged there, unless the choice names it: next() fails with corrupt in its place.
+  void pass_over_repository(std::string why);
   /// These shards are not tried again; the reasons are for people. If a bad shard is a copy at a rank, that rank does
   /// not rebuild it, either.
   void cross_off(Version version, const std::vector<BadShard>& bad, RestartPlan::Source source);
@@ -134,6 +137,7 @@ class RestartPlanner {
   };
   void add(const OfferedShard& shard, std::uint32_t at);
   bool is_chosen(std::uint64_t step) const { return step >= choice_.step_min && step <= choice_.step_max; }
+  Result<RestartPlan> newest_plan() const;
   Found find(const Version& version, const Offers& offers, std::uint32_t rank, const Holders& all) const;
   bool add_group_of(const Version& version, const Candidate& candidate, std::uint32_t rank,
                     std::set<Holder>& holders) const;
@@ -148,6 +152,7 @@ class RestartPlanner {
   /// Version, shard's rank, computing rank.
   std::set<std::tuple<Version, std::uint32_t, std::uint32_t>> cannot_rebuild_;
   std::set<Version> crossed_in_repository_;
+  bool repository_is_damaged_ = false;
   std::vector<std::string> notes_;  ///< The crossed-off shards, and why.
 };
 
