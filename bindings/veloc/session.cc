@@ -147,15 +147,19 @@ Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::stri
   options.security = words_.security;
   set_external(options, words_.persistent, words_.persistent_server_key);
   // Before they meet: where rank 0 has no repository, the others would wait for it there.
+  bool is_damaged = false;
   const auto open_it = [&]() -> Status {
     if (!options.external || ranks_->rank() != 0) return {};
     const Result<std::shared_ptr<Repository>> repository = options.external();
     // A damaged one is passed over where the scratch has as much.
-    if (!repository && repository.error().code() != Code::corrupt) return fail(repository.error());
+    is_damaged = !repository && repository.error().code() == Code::corrupt;
+    if (!repository && !is_damaged) return fail(repository.error());
     options.external = [repository] { return repository; };
     return {};
   };
   FRESHET_TRY(agree(format("open {}", name), attempt(open_it)));
+  const std::vector<std::string> damaged = ranks_->gather(is_damaged ? "damaged" : "");
+  last_level_counts_ = std::ranges::all_of(damaged, &std::string::empty);
   FRESHET_ASSIGN(options.meet, meeting_place());
   options.host = words_.host;
   options.local = {words_.scratch};
@@ -339,11 +343,16 @@ Status Session::capture_all(const UnderWay& ended, const Sizes& most, VersionNum
   return {};
 }
 
+CheckpointLevel Session::level_of(const Checkpointer& checkpointer) const {
+  const std::vector<CheckpointLevel>& levels = checkpointer.levels();
+  return last_level_counts_ ? levels.back() : levels[levels.size() - 2];
+}
+
 Status Session::wait() {
   if (!last_) return {};
   if (last_->error) return fail(*last_->error);
   const Checkpointer& checkpointer = *jobs_.at(last_->name).checkpointer;
-  const Status there = checkpointer.wait(last_->version, checkpointer.levels().back(), words_.patience);
+  const Status there = checkpointer.wait(last_->version, level_of(checkpointer), words_.patience);
   if (there) {
     last_.reset();
   } else if (there.error().code() != Code::timed_out) {
@@ -356,7 +365,7 @@ Result<bool> Session::finished() const {
   if (!last_) return true;
   if (last_->error) return fail(*last_->error);
   const Checkpointer& checkpointer = *jobs_.at(last_->name).checkpointer;
-  return checkpointer.poll(last_->version, checkpointer.levels().back());
+  return checkpointer.poll(last_->version, level_of(checkpointer));
 }
 
 Status Session::checkpoint(const std::string& name, int version) {

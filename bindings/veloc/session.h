@@ -84,6 +84,8 @@ class Session {
   /// calls. What one rank does between two of these ends in `own`, whatever happens: no rank leaves while others wait.
   Status agree(const std::string& call, const Status& own);
   Result<std::string> meeting_place();
+  /// That a checkpoint goes to.
+  CheckpointLevel level_of(const Checkpointer& checkpointer) const;
   /// For the table of so many regions, and for the regions of `most`.
   Result<std::unique_ptr<Checkpointer>> open_checkpointer(const std::string& name, std::size_t regions,
                                                           const Sizes& most);
@@ -127,6 +129,7 @@ class Session {
     std::optional<Error> error;
   };
   std::optional<Last> last_;        ///< What wait() waits for, until it is there.
+  bool last_level_counts_ = true;  ///< False: the persistent repository is damaged, and passed over.
   std::optional<UnderWay> loaded_;  ///< By newest(), for the restart that mostly follows.
   std::set<std::string> names_;
 };

@@ -382,6 +382,23 @@ TEST_F(Veloc, WhatCannotBeKnownEndsTheJob) {
   EXPECT_EQ(run(2, looks).of(0, "test:heat:0"), 1);
 }
 
+/// The job goes on from the scratch, and checkpoints there.
+TEST_F(Veloc, ADamagedPersistentFolderIsPassedOver) {
+  run(2, {"region:0:100", "fill:1", "checkpoint:heat:1", "wait", "finalize:0"});
+  std::ofstream(folder_ / "persistent/CURRENT", std::ios::trunc) << "MANIFEST-000001 and more\n";
+  const Outcome again = run(2, {"region:0:100", "test:heat:0", "restart:heat:1", "same:0", "fill:7", "checkpoint:heat:2",
+                                "wait", "finished", "finalize:0"});
+  EXPECT_EQ(again.status, 0);
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(again.of(rank, "test:heat:0"), 1);
+    EXPECT_EQ(again.of(rank, "same:0"), 1 + rank);
+    EXPECT_EQ(again.of(rank, "checkpoint:heat:2"), 0);
+    EXPECT_EQ(again.of(rank, "wait"), 0);
+  }
+  lose_scratch();
+  EXPECT_NE(run(2, {"region:0:100", "test:heat:0", "finalize:0"}).status, 0) << "nobody knows what it had";
+}
+
 /// Wrong use is a return code, and the program goes on.
 TEST_F(Veloc, FailuresAreReturnCodes) {
   const Outcome used = run(2, {"region:0:100", "fill:1", "mem", "end:1", "read", "restart_end", "begin:../x:1",
