@@ -138,8 +138,8 @@ class OtherUsersServer {
     child_ = ::fork();
     if (child_ == 0) {
       ::close(to[1]);
-      const bool changed = ::setgroups(0, nullptr) == 0 &&
-                           ::setresuid(OtherUser::kUser, OtherUser::kUser, OtherUser::kUser) == 0;
+      const bool changed =
+          ::setgroups(0, nullptr) == 0 && ::setresuid(OtherUser::kUser, OtherUser::kUser, OtherUser::kUser) == 0;
       const Served served = changed ? open() : Served{};
       const std::string line = served.address + "\n";
       char byte = 0;

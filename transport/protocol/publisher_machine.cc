@@ -164,8 +164,8 @@ std::optional<Error> PublisherMachine::why_refused(const Hello& hello, std::size
   if (!key.empty() && sessions_.size() >= options_.sessions_per_key_max) {
     const auto of_key = static_cast<std::size_t>(std::ranges::count_if(sessions_, is_of_key));
     if (of_key >= options_.sessions_per_key_max + replaced) {
-      return Error(Code::out_of_space,
-                   format("{} has {} subscribers with this key, the most that one key may have", options_.model, of_key));
+      return Error(Code::out_of_space, format("{} has {} subscribers with this key, the most that one key may have",
+                                              options_.model, of_key));
     }
   }
   return std::nullopt;

@@ -134,8 +134,8 @@ class PublisherMachine {
     /// Of a lease, in bytes a second, when room is needed; after a first `fetch_grace`.
     std::uint64_t fetch_rate_min = std::uint64_t{1} << 20;
     Duration fetch_grace = std::chrono::seconds(10);
-    std::size_t retained_versions = 1;                 ///< The newest among them.
-    Activation::Options activation;                    ///< Its model is this one.
+    std::size_t retained_versions = 1;  ///< The newest among them.
+    Activation::Options activation;     ///< Its model is this one.
   };
   explicit PublisherMachine(Options options);
 

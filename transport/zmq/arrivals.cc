@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <fstream>
 #include <utility>
 
 namespace freshet {
@@ -53,7 +54,9 @@ void Arrivals::remove(int connection) {
 
 void Arrivals::took(int connection, std::uint64_t bytes) {
   const auto at = connections_.find(connection);
-  if (at != connections_.end()) at->second.taken += bytes;
+  if (at == connections_.end()) return;
+  at->second.taken += bytes;
+  taken_ += bytes;
 }
 
 std::uint64_t Arrivals::waiting(int connection) const {
@@ -74,6 +77,26 @@ void Arrivals::measure(int descriptor, Connection& connection) {
   connection.arrived = received > still_there ? received - still_there : 0;
   // ZeroMQ may read the rest without anything coming, which nobody would tell: to be measured again.
   connection.stirred = still_there > 0;
+}
+
+std::uint64_t Arrivals::resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::uint64_t pages = 0, resident = 0;
+  statm >> pages >> resident;
+  return statm ? resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+/// ZeroMQ tells nobody how many parts a message has that is not whole yet, and bytes do not tell it either. Memory
+/// does.
+bool Arrivals::grows_too_much(std::uint64_t waiting) {
+  if (limits_.growth_bytes == 0) return false;
+  const std::uint64_t resident = resident_bytes();
+  if (waiting <= ArrivalLimits::kAllBytesSmall || resident_then_ == 0) {
+    resident_then_ = resident;
+    taken_then_ = taken_;
+    return false;
+  }
+  return resident > resident_then_ + limits_.growth_bytes + 2 * (waiting + taken_ - taken_then_);
 }
 
 void Arrivals::look_later() {
@@ -128,7 +151,7 @@ std::vector<Arrivals::Excess> Arrivals::look() {
       most = {.connection = descriptor, .bytes = waiting};
     }
   }
-  if (excess.empty() && all > limits_.all_bytes) excess.push_back(most);
+  if (excess.empty() && (all > limits_.all_bytes || grows_too_much(all))) excess.push_back(most);
   // What they have sent goes when they are removed; whether that was enough is to be seen.
   if (!excess.empty()) look_later();
   return excess;

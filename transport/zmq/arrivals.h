@@ -20,6 +20,11 @@ namespace freshet {
 struct ArrivalLimits {
   std::uint64_t connection_bytes = std::uint64_t{1} << 20;
   std::uint64_t all_bytes = std::uint64_t{8} << 20;  ///< Of all connections together.
+  /// Where the limits above are so large that 32 times as much is too much: by how much this process's memory may grow
+  /// while more than kAllBytesSmall wait, beside twice the bytes that came meanwhile. 0: by any. Only for processes
+  /// that do little else.
+  std::uint64_t growth_bytes = 0;
+  static constexpr std::uint64_t kAllBytesSmall = std::uint64_t{4} << 20;
 };
 
 /// One thread at a time. Looks when something came, and then again each 10 ms for as long as something comes.
@@ -40,6 +45,8 @@ class Arrivals {
     int connection = -1;
     std::uint64_t bytes = 0;
   };
+  /// Of this process, in memory now; 0 where the system does not tell.
+  static std::uint64_t resident_bytes();
   /// Whose connections are to be ended. They are told again until they are removed.
   std::vector<Excess> look();
   std::uint64_t waiting(int connection) const;
@@ -55,11 +62,16 @@ class Arrivals {
   void look_later();
   void watch(int connection, int operation) const;
   static void measure(int descriptor, Connection& connection);
+  bool grows_too_much(std::uint64_t waiting);
 
   const ArrivalLimits limits_;
   const FileDescriptor epoll_;
   const FileDescriptor timer_;
   bool timer_runs_ = false;
+  std::uint64_t taken_ = 0;  ///< From all connections.
+  /// When little waited last.
+  std::uint64_t resident_then_ = 0;
+  std::uint64_t taken_then_ = 0;
   std::map<int, Connection> connections_;
 };
 

@@ -61,7 +61,7 @@ Result<protocol::Message> ask_hub(const HubQuestion& question, Duration at_most,
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   const ClientCredentials* const proof = credentials ? &*credentials : nullptr;
   FRESHET_ASSIGN(ZmqSocket dealer, connect_dealer(context, std::move(address), proof,
-                                                   neighbours_admitted(question.security, proof != nullptr)));
+                                                  neighbours_admitted(question.security, proof != nullptr)));
   const HandshakeParties parties = parties_of(text, proof);
   const auto request = protocol::encode(question.request);
   FRESHET_ASSIGN(const Wake stopped, Wake::open());

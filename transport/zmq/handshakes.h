@@ -27,7 +27,8 @@ struct HandshakeParties {
 HandshakeParties parties_of(std::string address, const ClientCredentials* credentials);
 
 /// What an event tells of a failed handshake, or of one with another user of this host; nothing for other events.
-/// failed_precondition when the two will not agree as things are, unavailable when it may have been a broken connection.
+/// failed_precondition when the two will not agree as things are, unavailable when it may have been a broken
+/// connection.
 std::optional<Error> handshake_error(const SocketMonitor::Event& event, const HandshakeParties& parties);
 
 struct HandshakeOutcome {

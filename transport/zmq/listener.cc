@@ -143,7 +143,15 @@ void Listener::put_out(int descriptor) {
 
 void Listener::note_key(int descriptor, std::string_view key) {
   const auto at = peers_.find(descriptor);
-  if (at != peers_.end() && at->second.key != key) at->second.key = key;
+  if (at == peers_.end() || key.empty() || at->second.key == key) return;
+  at->second.key = key;
+  const auto has_key = [&](const auto& peer) { return peer.second.key == key; };
+  const auto of_key = static_cast<std::size_t>(std::ranges::count_if(peers_, has_key));
+  if (of_key <= connections_max_ / 2) return;
+  rejects_.count(format("{} is disconnected: {} connections at {} have its key, and one key may have {}",
+                        name_of(at->second), of_key, socket_.address.text(), connections_max_ / 2),
+                 system_clock().now());
+  put_out(descriptor);
 }
 
 void Listener::put_out_unless(const std::function<bool(const std::string& key)>& is_admitted) {

@@ -46,7 +46,8 @@ class Listener {
   bool admits(int descriptor);
   /// The socket was just found to have no more messages: none of a connection that ended is left.
   void on_drained() { suspects_.clear(); }
-  /// The key of whoever sends a message by that connection: what put_out_unless() looks at.
+  /// The key of whoever sends a message by that connection: what put_out_unless() looks at. One key has at most half of
+  /// the connections that a listener lets stand: its next one is ended.
   void note_key(int descriptor, std::string_view key);
   /// Ends the connections whose noted key is none of those.
   void put_out_unless(const std::function<bool(const std::string& key)>& is_admitted);

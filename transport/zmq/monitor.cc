@@ -116,8 +116,8 @@ void SocketMonitor::judge() {
   heard_.push_back({.kind = kDisbelieved, .value = 0, .why = Error(code, why.message())});
 }
 
-/// So that it can fill no memory here. ZeroMQ may have closed the connection by now: another file that has its descriptor
-/// is left alone.
+/// So that it can fill no memory here. ZeroMQ may have closed the connection by now: another file that has its
+/// descriptor is left alone.
 void SocketMonitor::hang_up(const ConnectionEnds& ends) const {
   const auto again = ends_of(descriptor_);
   if (again && std::memcmp(&again->own, &ends.own, sizeof ends.own) == 0 &&

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What happens to the connections of a ZeroMQ socket, as ZeroMQ reports it beside the socket. For a socket that connects
-/// without keys, it also looks at who is at the other end: whoever listens where a publisher was, or will be, may be
-/// another user of this host.
+/// What happens to the connections of a ZeroMQ socket, as ZeroMQ reports it beside the socket. For a socket that
+/// connects without keys, it also looks at who is at the other end: whoever listens where a publisher was, or will be,
+/// may be another user of this host.
 
 #include <cstdint>
 #include <deque>

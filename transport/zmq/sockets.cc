@@ -95,13 +95,12 @@ Result<ZmqSocket> make_listener(zmq::context_t& context, zmq::socket_type type, 
                                 const ServerCredentials* credentials, SetUp set_up) {
   const std::string endpoint = address.endpoint();
   const int events = address.is_tcp() ? kListenerEvents : 0;
-  Result<ZmqSocket> bound =
-      make_socket(context, type, std::move(address), "bind", credentials, events, Neighbours::all,
-                  [&](zmq::socket_t& socket) {
-                    socket.set(zmq::sockopt::backlog, kBacklog);
-                    set_up(socket);
-                    socket.bind(endpoint);
-                  });
+  Result<ZmqSocket> bound = make_socket(context, type, std::move(address), "bind", credentials, events, Neighbours::all,
+                                        [&](zmq::socket_t& socket) {
+                                          socket.set(zmq::sockopt::backlog, kBacklog);
+                                          set_up(socket);
+                                          socket.bind(endpoint);
+                                        });
   if (!bound) return bound;
   if (!bound->address.is_tcp()) {
     bound->listens.emplace(ParentsAddress::of(endpoint));

@@ -46,8 +46,8 @@ CLI::Option* add_offer(CLI::App& command, ChannelChoice& channels);
 /// --directory, where publishers and subscribers find each other.
 void add_directory(CLI::App& command, std::string& directory);
 
-/// --keys with --allow (to bind) or --server-key (to connect), --open-loopback, and --trusted-fabric. An address that is not of this
-/// host is wrong usage without them.
+/// --keys with --allow (to bind) or --server-key (to connect), --open-loopback, and --trusted-fabric. An address that
+/// is not of this host is wrong usage without them.
 void add_security(CLI::App& command, SecurityOptions& security, const std::string& address, AddressUse use);
 
 /// --open-loopback of who connects: loopback ports of other users of this host are believed, too.

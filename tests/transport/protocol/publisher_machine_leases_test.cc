@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "tests/transport/protocol/machine_fixture.h"
+#include "tests/transport/protocol/leases_fixture.h"
 #include "transport/protocol/publisher_machine.h"
 
 namespace freshet::protocol::test {
@@ -18,77 +18,6 @@ using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 constexpr std::uint32_t kZmqOrMemory = bit(ChannelKind::zmq) | bit(ChannelKind::shm);
-
-class PublisherLeases : public ::testing::Test {
- protected:
-  static PublisherMachine::Options options(std::size_t retained = 1) {
-    return {.model = kModel,
-            .incarnation = 5,
-            .door = "door",
-            .host = "here",
-            .channels = {{.kind = ChannelKind::zmq, .address = "tcp://a"}},
-            .token_seed = 11,
-            .every_queue_versions_max = 8,
-            .grant_again = Duration(0),
-            .retained_versions = retained};
-  }
-  explicit PublisherLeases(std::size_t retained = 1) : machine_(options(retained)) {}
-
-  template <typename M>
-  std::vector<M> sent() {
-    return messages<M, action::Send>(actions_);
-  }
-  template <typename A>
-  std::vector<A> actions() {
-    return actions_of<A>(actions_);
-  }
-  std::vector<SegmentIndex> freed() {
-    std::vector<SegmentIndex> all;
-    for (const auto& free : actions<action::Free>()) all.insert(all.end(), free.segments.begin(), free.segments.end());
-    return all;
-  }
-  template <typename Event>
-  void when(Event event) {
-    event();
-    actions_ = machine_.take_actions();
-  }
-  void receive(Message message, std::int64_t ms = 0, const Peer& peer = "far") {
-    when([&] { machine_.on_message(peer, std::move(message), at(ms)); });
-  }
-  /// Versions own both their tensors: segments 2n and 2n + 1.
-  void commit(VersionNumber number, std::uint64_t missed_before = 0) {
-    const auto first = static_cast<SegmentIndex>(2 * number);
-    CommittedVersion committed = version(number, first, first + 1);
-    committed.missed_before = missed_before;
-    when([&] { machine_.on_committed(std::move(committed), at(0)); });
-  }
-  void tick(std::int64_t ms) {
-    when([&] { machine_.on_tick(at(ms)); });
-  }
-  void join(SessionId session, Mode mode = Mode::latest, VersionNumber after = 0, std::int64_t ms = 0,
-            const Peer& peer = "far") {
-    receive({Hello{.session = session,
-                   .model = kModel,
-                   .mode = mode,
-                   .host = "elsewhere",
-                   .after = after,
-                   .channels = bit(ChannelKind::zmq)}},
-            ms, peer);
-    ASSERT_THAT(sent<Welcome>(), SizeIs(1));
-  }
-  std::optional<Grant> want(SessionId session, std::uint64_t request, VersionNumber after, std::int64_t ms = 0,
-                            ChannelKind channel = ChannelKind::zmq) {
-    receive(Want{.session = session, .request = request, .after = after, .channel = channel}, ms);
-    const auto grants = sent<Grant>();
-    return grants.empty() ? std::nullopt : std::optional(grants[0]);
-  }
-  void lease_closed(LeaseId lease) {
-    when([&] { machine_.on_lease_closed(lease, at(0)); });
-  }
-
-  PublisherMachine machine_;
-  std::vector<PublisherAction> actions_;
-};
 
 TEST_F(PublisherLeases, AnotherHostIsOfferedChannelsAndNoDoor) {
   join(1);
@@ -298,100 +227,6 @@ TEST_F(PublisherLeases, TooManyLeasesOfASessionAreRefused) {
   EXPECT_FALSE(want(1, 3, 0));
   EXPECT_EQ(sent<Refusal>().at(0).code, Code::out_of_space);
   EXPECT_THAT(sent<Refusal>().at(0).message, HasSubstr("2 leases"));
-}
-
-TEST_F(PublisherLeases, TooManyVersionsOfAKeyAreRefusedAndOfOthersAreNot) {
-  PublisherMachine::Options few = options();
-  few.leased_versions_per_key_max = 2;
-  machine_ = PublisherMachine(few);
-  const auto wants = [&](SessionId session, const Peer& peer, std::string_view key) {
-    when([&] {
-      machine_.on_message(
-          peer, {Hello{.session = session, .model = kModel, .host = "elsewhere", .channels = bit(ChannelKind::zmq)}},
-          at(0), key);
-    });
-    receive(Want{.session = session, .request = 1, .channel = ChannelKind::zmq}, 0, peer);
-    return !sent<Grant>().empty();
-  };
-  commit(1);
-  EXPECT_TRUE(wants(1, "first", "key"));
-  commit(2);
-  EXPECT_TRUE(wants(2, "second", "key"));
-  EXPECT_TRUE(wants(3, "third", "key")) << "of a version that the key has a lease on already";
-  commit(3);
-  EXPECT_FALSE(wants(4, "fourth", "key"));
-  EXPECT_THAT(sent<Refusal>().at(0).message, HasSubstr("leases on 2 versions"));
-  EXPECT_TRUE(wants(5, "fifth", "another key"));
-  EXPECT_TRUE(wants(6, "sixth", ""));
-}
-
-TEST_F(PublisherLeases, ALeaseByWhichNothingComesEndsWhenRoomIsNeeded) {
-  commit(1);
-  join(1);
-  const LeaseId lease = want(1, 1, 0)->lease;
-  commit(2);
-  const auto shed = [&](std::int64_t ms) {
-    receive(Ping{.session = 1}, ms);
-    when([&] { machine_.shed_queues(1, at(ms)); });
-    return actions<action::CloseLease>();
-  };
-  EXPECT_THAT(shed(2900), IsEmpty()) << "it may be about to begin";
-  const auto closed = shed(3000);
-  ASSERT_THAT(closed, SizeIs(1));
-  EXPECT_EQ(closed[0].lease, lease);
-  EXPECT_TRUE(closed[0].by_force);
-  lease_closed(lease);
-  EXPECT_THAT(freed(), UnorderedElementsAre(2, 3));
-  EXPECT_EQ(want(1, 2, 0, 3000)->number, 2u) << "its session goes on";
-}
-
-TEST_F(PublisherLeases, TheLeaseOnTheNewestVersionEndsNotForRoom) {
-  commit(1);
-  join(1);
-  want(1, 1, 0);
-  receive(Ping{.session = 1}, 30'000);
-  when([&] { machine_.shed_queues(1, at(30'000)); });
-  EXPECT_THAT(actions<action::CloseLease>(), IsEmpty());
-}
-
-TEST_F(PublisherLeases, WhoFetchesTooSlowlyGivesWayByWhatCameAndNotByHowOften) {
-  PublisherMachine::Options slow = options();
-  slow.fetch_rate_min = 10;  // The versions have 128 bytes.
-  machine_ = PublisherMachine(slow);
-  commit(1);
-  join(1);
-  const LeaseId lease = want(1, 1, 0)->lease;
-  commit(2);
-  const auto is_closed = [&](std::int64_t ms) {
-    receive(Ping{.session = 1}, ms);
-    when([&] { machine_.shed_queues(1, at(ms)); });
-    return !actions<action::CloseLease>().empty();
-  };
-  machine_.on_fetched(lease, 1, at(1000));
-  EXPECT_FALSE(is_closed(10'000)) << "it has begun, and has its grace";
-  machine_.on_fetched(lease, 99, at(10'500));
-  EXPECT_FALSE(is_closed(20'000)) << "100 bytes in 10 s after the grace";
-  machine_.on_fetched(lease, 1'000'000, at(20'500));
-  EXPECT_FALSE(is_closed(35'000));
-  EXPECT_TRUE(is_closed(36'000)) << "twice the version's bytes count, however often they were fetched";
-}
-
-TEST_F(PublisherLeases, ALeaseUnderWhichNothingIsFetchedEnds) {
-  commit(1);
-  join(1);
-  const LeaseId lease = want(1, 1, 0)->lease;
-  machine_.on_fetched(lease, 1, at(10'000));
-  for (std::int64_t ms = 0; ms < 70'000; ms += 500) {
-    receive(Ping{.session = 1}, ms);
-    tick(ms);
-    EXPECT_THAT(actions<action::CloseLease>(), IsEmpty()) << ms;
-  }
-  receive(Ping{.session = 1}, 70'000);
-  tick(70'000);
-  const auto closed = actions<action::CloseLease>();
-  ASSERT_THAT(closed, SizeIs(1));
-  EXPECT_EQ(closed[0].lease, lease);
-  EXPECT_FALSE(closed[0].by_force) << "what is being sent is sent";
 }
 
 TEST_F(PublisherLeases, NothingThatALeaseHoldsIsShedInVain) {

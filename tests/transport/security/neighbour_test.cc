@@ -160,7 +160,8 @@ TEST_F(Neighbour, IsNotBelievedAsAPublisher) {
   EXPECT_TRUE(eventually([&] { return subscriber->status().last_error.find("user 65534") != std::string::npos; }));
   EXPECT_FALSE(subscriber->status().connected);
   EXPECT_FALSE(subscriber->snapshot());
-  const auto stat = ask_stat({.model = "", .at = other.address(), .directory = folder_.path(), .security = {}}, kPatience);
+  const auto stat =
+      ask_stat({.model = "", .at = other.address(), .directory = folder_.path(), .security = {}}, kPatience);
   EXPECT_EQ(stat.error().code(), Code::failed_precondition);
   EXPECT_NE(stat.error().message().find("user 65534"), std::string::npos) << stat.error().message();
 
@@ -179,7 +180,8 @@ TEST_F(Neighbour, IsNotBelievedAtASocketFile) {
     return OtherUsersServer::Served{std::make_shared<Both>(folder, served.server), served.address};
   });
   ASSERT_FALSE(other.address().empty());
-  const auto stat = ask_stat({.model = "", .at = other.address(), .directory = folder_.path(), .security = {}}, kPatience);
+  const auto stat =
+      ask_stat({.model = "", .at = other.address(), .directory = folder_.path(), .security = {}}, kPatience);
   EXPECT_EQ(stat.error().code(), Code::failed_precondition);
   EXPECT_NE(stat.error().message().find("user 65534"), std::string::npos) << stat.error().message();
 }

@@ -294,8 +294,9 @@ Result<std::unique_ptr<ChannelClient>> open_zmq_client(const std::string& addres
   FileDescriptor timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return fail_errno(errno, "make a timer descriptor");
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
-  FRESHET_ASSIGN(ZmqSocket socket, connect_data(context, std::move(parsed), proof,
-                                                {.message_bytes_max = zmq_channel::kToClientBytesMax}, options.believed));
+  FRESHET_ASSIGN(ZmqSocket socket,
+                 connect_data(context, std::move(parsed), proof, {.message_bytes_max = zmq_channel::kToClientBytesMax},
+                              options.believed));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), timer.get()));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), descriptor_of(socket.socket.handle())));
   FRESHET_TRY(zmq_channel::watch(epoll.get(), descriptor_of(socket.monitor->handle())));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -67,6 +69,7 @@ class Server final : public ChannelServer {
   using Identity = std::string;
   struct Connection {
     int descriptor = -1;
+    std::string key;  ///< Empty without keys.
     Peer peer;
   };
   using Connections = std::map<Identity, Connection>;
@@ -76,7 +79,7 @@ class Server final : public ChannelServer {
   /// True when no message is left.
   bool take_messages();
   void take(const zmq::message_t& identity, const zmq::message_t& message, Time now);
-  void welcome(const Identity& identity, const Frame& frame, int descriptor, Time now);
+  void welcome(const Identity& identity, const Frame& frame, int descriptor, std::string_view key, Time now);
   void forget(int descriptor);
   /// Ends the connection by force.
   Connections::iterator put_out(Connections::iterator at);
@@ -188,7 +191,7 @@ void Server::take(const zmq::message_t& identity, const zmq::message_t& message,
   } else if (at != connections_.end()) {
     taken = at->second.peer.take(*frame, bytes_of(message).subspan(sizeof(Frame)), now);
   } else if (static_cast<Kind>(frame->kind()) == Kind::hello) {
-    return welcome(name, *frame, descriptor, now);
+    return welcome(name, *frame, descriptor, sender_key(message), now);
   } else {
     // Of somebody who was put out a moment ago, mostly.
     return listener_.put_out(descriptor);
@@ -203,16 +206,24 @@ void Server::take(const zmq::message_t& identity, const zmq::message_t& message,
   }
 }
 
-void Server::welcome(const Identity& identity, const Frame& frame, int descriptor, Time now) {
+void Server::welcome(const Identity& identity, const Frame& frame, int descriptor, std::string_view key, Time now) {
   if (connections_.size() >= peers_max_) {
     rejects_.count(
         format("{} is disconnected: there are {} clients, the limit", listener_.name_of(descriptor), peers_max_), now);
+    return listener_.put_out(descriptor);
+  }
+  const auto has_key = [&](const auto& entry) { return entry.second.key == key; };
+  if (!key.empty() && 2 * std::ranges::count_if(connections_, has_key) >= static_cast<std::ptrdiff_t>(peers_max_)) {
+    rejects_.count(format("{} is disconnected: its key has half of the {} clients that may be",
+                          listener_.name_of(descriptor), peers_max_),
+                   now);
     return listener_.put_out(descriptor);
   }
   connections_.emplace(
       identity,
       Connection{
           .descriptor = descriptor,
+          .key = std::string(key),
           .peer = Peer({.source = source_, .counters = counters_, .chunk_bytes = chunk_bytes_},
                        std::clamp(frame.total(), std::min(kWindowBytesMin, window_bytes_), window_bytes_), now)});
 }

@@ -38,7 +38,7 @@ Result<std::unique_ptr<ChannelServer>> open_zmq_server(FetchSource& source, cons
 struct ZmqClientOptions {
   std::optional<ClientCredentials> credentials;
   Neighbours believed = Neighbours::same_user;  ///< Of this host, without credentials.
-  std::uint64_t window_bytes = 8 << 20;  ///< The server's, if it is smaller. 64 KiB to 256 MiB.
+  std::uint64_t window_bytes = 8 << 20;         ///< The server's, if it is smaller. 64 KiB to 256 MiB.
 };
 
 /// Connects in the background: requests may be queued at once; that nobody is there, or that a key is refused, is found
