@@ -9,7 +9,7 @@
 ///                  process.
 ///   MODEL.number   the last number given and the last incarnation begun, 8 bytes little-endian each; written before a
 ///                  version is announced. The default folder is emptied by a logout or a restart of the host, so its
-///                  records are kept in the user's state folder too (core/base/state_folder.h), as
+///                  records are kept in the user's state folder too (transport/directory/state_folder.h), as
 ///                  MODEL.HASH.number with the hash of the folder's path. Whoever names another folder has chosen
 ///                  where numbers are kept.
 ///   MODEL.entry    where the publisher listens (JSON), replaced by rename.

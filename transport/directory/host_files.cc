@@ -14,7 +14,7 @@
 #include "core/base/digest.h"
 #include "core/base/format.h"
 #include "core/base/log.h"
-#include "core/base/state_folder.h"
+#include "transport/directory/state_folder.h"
 
 namespace freshet::host_files {
 namespace {

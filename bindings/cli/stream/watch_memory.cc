@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -11,7 +12,7 @@
 #include "core/base/env.h"
 #include "core/base/format.h"
 #include "core/base/log.h"
-#include "core/base/state_folder.h"
+#include "transport/directory/state_folder.h"
 
 namespace freshet::cli {
 namespace {

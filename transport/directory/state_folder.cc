@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/state_folder.h"
+#include "transport/directory/state_folder.h"
 
 #include <sys/stat.h>
 
