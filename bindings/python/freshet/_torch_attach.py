@@ -45,6 +45,11 @@ class _Lane:
         self.snapshot: Snapshot | None = None
         self.inside: Dict["_Use", float] = {}  # Since when.
 
+    def is_free(self) -> bool:
+        """One that ended may still be there, if Ctrl-C came when it was about to be taken away."""
+        self.inside = {use: since for use, since in self.inside.items() if not use.ended}
+        return not self.inside
+
 
 class _Use:
     """A forward, a method or a hold() that is on its way."""
@@ -216,9 +221,9 @@ class Attached:
         if not self._follows or newest.came is None or newest.snapshot is None:
             return
         for lane in self._lanes:
-            if not lane.inside and lane.came is not newest.came:
+            if lane.is_free() and lane.came is not newest.came:
                 self._put(lane, newest.came, newest.snapshot)
-        if not self._base.inside and self._base.version == newest.version:
+        if self._base.is_free() and self._base.version == newest.version:
             self._current = self._base
 
     def _lane_of_newest(self, patiently: bool = False) -> _Lane:
@@ -253,7 +258,7 @@ class Attached:
             raise
 
     def _free_lane(self) -> _Lane | None:
-        free = [lane for lane in self._lanes if not lane.inside]
+        free = [lane for lane in self._lanes if lane.is_free()]
         if free:
             return free[0]
         if self._twins is None or len(self._lanes) == _LANES_MAX:
@@ -322,7 +327,7 @@ class Attached:
         on their way. A hold() keeps its version to its end."""
         mine = self._use()
         with self._lock:
-            while any(use is not mine and not use.holds for lane in self._lanes for use in lane.inside):
+            while any(use is not mine and not use.holds and not use.ended for lane in self._lanes for use in lane.inside):
                 self._changed.wait()
             if not self._follows:
                 return

@@ -173,6 +173,22 @@ def test_a_slow_forward_delays_no_other(pair, mode, locked):
     assert served(X).item() == 32 and attached.answered == version
 
 
+def test_ctrl_c_where_a_forward_ends_leaves_the_module_free(pair, monkeypatch):
+    served = filled(Net(), 7)
+    attached = ft.attach(served, pair[1])
+    serve(pair, 1)
+
+    def interrupted(use):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(attached, "_answers", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            served(X)
+    version = serve(pair, 2)
+    assert served(X).item() == 16 and attached.answered == version and served.head.weight[0, 0] == 2
+
+
 def test_a_recurrent_module_and_lists_of_parts_have_twins(pair):
     class Parts(torch.nn.Module):
         def __init__(self):
