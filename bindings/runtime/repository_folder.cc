@@ -12,10 +12,10 @@
 
 #include "bindings/runtime/ending_process.h"
 #include "bindings/runtime/folder_socket.h"
-#include "core/base/classic_locale.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "core/base/text.h"
+#include "core/words/classic_locale.h"
 #include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/provider_repository.h"

@@ -16,9 +16,9 @@
 #include "bindings/runtime/checkpoint_place.h"
 #include "bindings/veloc/attempt.h"
 #include "core/base/bytes.h"
-#include "core/base/classic_locale.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
+#include "core/words/classic_locale.h"
 
 namespace freshet::veloc {
 namespace {

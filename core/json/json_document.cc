@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/classic_locale.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/classic_locale.h"
 
 namespace freshet {
 namespace {

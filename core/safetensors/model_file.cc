@@ -92,8 +92,8 @@ Status check_parts(const SafetensorsWeightMap& map, const std::vector<std::strin
     for (const TensorView& view : files[i].tensors()) {
       const auto found = promised.find(view.spec.name);
       if (found == promised.end() || found->second != name) {
-        return fail(Code::corrupt,
-                    format("{} has a tensor {}, which the index does not name there", shown(name), shown(view.spec.name)));
+        return fail(Code::corrupt, format("{} has a tensor {}, which the index does not name there", shown(name),
+                                          shown(view.spec.name)));
       }
       promised.erase(found);
     }
@@ -154,8 +154,9 @@ Result<SafetensorsWeightMap> parse_safetensors_index(std::string_view json) {
   if (!document->is_object()) return damaged("the index is not an object");
   const auto metadata = document->find("metadata");
   if (metadata != document->end() && metadata->is_object() && metadata->contains("delta_encoding")) {
-    return fail(Code::invalid_argument,
-                "the index is of differences from another version, and no model; `freshet publish --follow` takes them");
+    return fail(
+        Code::invalid_argument,
+        "the index is of differences from another version, and no model; `freshet publish --follow` takes them");
   }
   const auto map = document->find("weight_map");
   if (map == document->end() || !map->is_object()) return damaged("the index has no weight_map");

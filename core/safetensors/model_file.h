@@ -2,8 +2,8 @@
 #pragma once
 
 /// A model as its users name it: one safetensors file, or the index of a model that lies in several
-/// ("NAME.safetensors.index.json", as Hugging Face's libraries write it beside "NAME-00001-of-00002.safetensors"). A part
-/// is no model: each command that takes a model's file reads it through this class, so none takes a part for one.
+/// ("NAME.safetensors.index.json", as Hugging Face's libraries write it beside "NAME-00001-of-00002.safetensors"). A
+/// part is no model: each command that takes a model's file reads it through this class, so none takes a part for one.
 
 #include <optional>
 #include <string>
@@ -24,9 +24,9 @@ class ModelFile {
  public:
   /// Of an index, all tensors that it names, file by file in the order of the files' names.
   ///
-  /// Errors name the file, and are those of SafetensorsFile::read(). Besides: invalid_argument for a part of a model, and
-  /// for an index of differences; not_found when a file is missing that the index names; corrupt when the index and the
-  /// files contradict each other; unavailable when a part changed before the last one was read.
+  /// Errors name the file, and are those of SafetensorsFile::read(). Besides: invalid_argument for a part of a model,
+  /// and for an index of differences; not_found when a file is missing that the index names; corrupt when the index and
+  /// the files contradict each other; unavailable when a part changed before the last one was read.
   static Result<ModelFile> read(const std::string& path);
 
   const std::vector<TensorView>& tensors() const { return tensors_; }

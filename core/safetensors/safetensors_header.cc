@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "core/base/classic_locale.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/json/canonical_json.h"
 #include "core/json/json_document.h"
 #include "core/model/graph.h"
 #include "core/safetensors/safetensors.h"
+#include "core/words/classic_locale.h"
 
 namespace freshet {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/classic_locale.h"
+#include "core/words/classic_locale.h"
 
 #include <gtest/gtest.h>
 

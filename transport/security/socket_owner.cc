@@ -16,10 +16,10 @@
 #include <fstream>
 #include <optional>
 
-#include "core/base/classic_locale.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
 #include "core/model/tensor.h"
+#include "core/words/classic_locale.h"
 
 namespace freshet {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/standard_streams.h"
-#include "core/base/classic_locale.h"
 #include "core/base/format.h"
+#include "core/words/classic_locale.h"
 
 namespace freshet::cli {
 namespace {

@@ -99,7 +99,9 @@ void add_put(CLI::App& repo, Program& program) {
   CLI::App& command = add_repo_command(repo, program, "put", "store a new version, and print its MODEL@V");
   command.add_option("MODEL", arguments->model, "the model's name")->check(model_check());
   command.add_option("--graph", arguments->graph, "the architecture: a graph file")->type_name("G.json");
-  command.add_option("--weights", arguments->weights, "the tensors: a safetensors file, or the index of a model in parts")->type_name("F.safetensors");
+  command
+      .add_option("--weights", arguments->weights, "the tensors: a safetensors file, or the index of a model in parts")
+      ->type_name("F.safetensors");
   command.add_option("--ancestor", arguments->ancestor, "the version that it was transferred from")
       ->type_name("MODEL@V")
       ->check(reference_check());

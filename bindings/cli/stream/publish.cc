@@ -296,9 +296,12 @@ void add_publish(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("publish", "make versions from safetensors files, and serve them");
   add_json_flag(command, program);
   add_model(command, arguments->model);
-  command.add_option("FILE", arguments->files, "each is one version, in order; an index of parts is one")->type_name("FILE.safetensors");
+  command.add_option("FILE", arguments->files, "each is one version, in order; an index of parts is one")
+      ->type_name("FILE.safetensors");
   CLI::Option* watch =
-      command.add_option("--watch", arguments->watch, "each complete *.safetensors that appears in DIR is a version; parts are one, by their index")
+      command
+          .add_option("--watch", arguments->watch,
+                      "each complete *.safetensors that appears in DIR is a version; parts are one, by their index")
           ->type_name("DIR");
   command
       .add_option("--follow", arguments->follow,

@@ -57,7 +57,8 @@ TEST_F(ImportCommand, AModelInPartsIsOneVersionByItsIndexAndAPartIsNone) {
   right.tensors = {whole.tensors.back()};
   add("m-00001-of-00002.safetensors", left);
   for (const std::vector<std::string>& refused :
-       {std::vector<std::string>{"import", files()}, {"import", files() + "/m-00001-of-00002.safetensors"},
+       {std::vector<std::string>{"import", files()},
+        {"import", files() + "/m-00001-of-00002.safetensors"},
         {"put", "net", "--weights", files() + "/m-00001-of-00002.safetensors"}}) {
     const Ended ended = repo(refused);
     EXPECT_EQ(ended.exit_code, 1) << ended.out;
