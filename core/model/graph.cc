@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/graph.h"
 
+#include <algorithm>
+
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/model/graph_parts.h"
@@ -8,6 +10,9 @@
 
 namespace freshet {
 namespace {
+
+/// What a safetensors file calls its metadata: a tensor of this name could come in, and never out.
+constexpr std::string_view kMetadataName = "__metadata__";
 
 struct SplitName {
   std::string_view layer;
@@ -40,9 +45,13 @@ std::shared_ptr<const Architecture> ArchitectureBuilder::assemble(Architecture::
 }
 
 Result<std::shared_ptr<const Architecture>> Architecture::build(Parts parts) {
-  if (Status status = check_and_normalize(parts); !status) {
-    return fail(std::move(status).error().with_context(format("graph {}", shown(parts.name))));
+  Status status = check_and_normalize(parts);
+  // Of new graphs only: a version that was stored with such a name can still be read.
+  const bool has_it = std::ranges::any_of(parts.tensors, [](const auto& spec) { return spec.name == kMetadataName; });
+  if (status && has_it) {
+    status = refuse(format("a tensor cannot be named {}: no safetensors file can hold it", kMetadataName));
   }
+  if (!status) return fail(std::move(status).error().with_context(format("graph {}", shown(parts.name))));
   std::vector<std::byte> encoded = encode_architecture(parts);
   return ArchitectureBuilder::assemble(std::move(parts), std::move(encoded));
 }

@@ -163,6 +163,13 @@ TEST(GraphJson, RefusesBadTensors) {
                "both");
 }
 
+TEST(GraphJson, ATensorThatNoFileCanHoldIsRefused) {
+  const std::string tensor = "{'name':'a','class':'c','tensors':{'w':{'dtype':'u8','shape':[],'key':'__metadata__'}}}";
+  EXPECT_NE(error_of(graph(tensor)).find("a tensor cannot be named __metadata__"), std::string::npos);
+  EXPECT_FALSE(Architecture::guess_chain({{.name = "__metadata__"}}));
+  EXPECT_TRUE(Architecture::guess_chain({{.name = "__metadata__.w"}}));
+}
+
 TEST(GraphJson, AMillionTensorsAreOneError) {
   std::string tensors;
   for (int i = 0; i < 1'000'000; ++i) {

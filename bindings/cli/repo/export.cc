@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 #include <set>
 
 #include "bindings/cli/frame/arguments.h"
@@ -125,6 +126,7 @@ Result<ExitCode> export_versions(Program& program, Repository& repository, const
   FRESHET_TRY(make_folder(arguments.folder));
   const Interrupt::Deferral deferral;
   std::uint64_t done = 0;
+  std::optional<Error> first;
   for (const VersionName& name : wanted) {
     if (program.interrupt.requested()) return ExitCode::interrupted;
     Result<Json> answer = [&] {
@@ -132,12 +134,22 @@ Result<ExitCode> export_versions(Program& program, Repository& repository, const
       bar.show(done, 0);
       return export_one(repository, name, arguments.folder);
     }();
-    if (!answer) return fail(std::move(answer).error().with_context("export " + to_string(name)));
+    if (!answer) {
+      Error error = std::move(answer).error().with_context("export " + to_string(name));
+      // One bad version must not keep the others out of a backup.
+      const bool is_its_own =
+          error.code() == Code::corrupt || error.code() == Code::invalid_argument || error.code() == Code::not_found;
+      if (!arguments.all || !is_its_own) return fail(std::move(error));
+      if (first) program.out.log(error.message());
+      if (!first) first = std::move(error);
+      continue;
+    }
     done += (*answer)["bytes"].get<std::uint64_t>();
     FRESHET_TRY(program.out.emit(
         *answer, format("{}  {} -> {}", to_string(name), human_bytes((*answer)["bytes"].get<std::uint64_t>()),
                         printable(arguments.folder))));
   }
+  if (first) return fail(*std::move(first));
   return ExitCode::done;
 }
 

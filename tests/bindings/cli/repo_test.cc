@@ -312,6 +312,11 @@ TEST_F(RepoCommand, VerifyFindsAFlippedBit) {
   EXPECT_EQ(repo({"verify", "other"}).exit_code, 0);
   EXPECT_EQ(repo({"get", "net", "-o", folder_ / "out"}).exit_code, 4);
   EXPECT_FALSE(read_file(folder_ / "out"));
+
+  const Ended backup = repo({"export", "--all", "-o", folder_ / "backup"});
+  EXPECT_EQ(backup.exit_code, 4);
+  EXPECT_THAT(backup.err, HasSubstr("export net@1"));
+  EXPECT_TRUE(read_file(folder_ / "backup/other@1.safetensors")) << "one bad version keeps the others out of a backup";
 }
 
 TEST_F(RepoCommand, AFlippedBitInTheLogIsNoLostVersion) {
