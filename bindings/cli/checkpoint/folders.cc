@@ -11,6 +11,7 @@
 #include "bindings/cli/frame/durable_file.h"
 #include "bindings/runtime/repository_folder.h"
 #include "core/base/format.h"
+#include "core/base/text.h"
 #include "core/safetensors/safetensors.h"
 #include "repo/levels/resting.h"
 
@@ -129,7 +130,8 @@ Result<ExitCode> verify_checkpoints(Program& program, const CheckpointArguments&
       corrupt.push_back(
           {{"version", version}, {"rank", damage.rank}, {"tensor", damage.tensor}, {"reason", damage.reason}});
       text += format("{}, rank {}{}: {}\n", version, damage.rank,
-                     damage.tensor.empty() ? "" : format(", tensor {}", damage.tensor), damage.reason);
+                     damage.tensor.empty() ? "" : format(", tensor {}", printable(damage.tensor)),
+                     printable(damage.reason));
     }
   }
   const bool whole = corrupt.empty();
