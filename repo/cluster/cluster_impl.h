@@ -57,6 +57,8 @@ class ClusterRepository::Impl {
   };
   Result<Fetched> fetch(const VersionName& name) const;
   Result<VersionNumber> latest(const std::string& model) const;
+  /// A provider's answer that it has no such model, with the names of all providers' models.
+  Error told_with_models(const Error& absent, const std::string& model) const;
 
   /// Which provider has a tensor's bytes. `home` has the record.
   Result<MemberPointer> place_of(const VersionRecord& record, const MemberPointer& home, std::uint32_t tensor) const;

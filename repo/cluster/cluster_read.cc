@@ -4,12 +4,19 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "core/base/format.h"
+#include "core/words/similar_names.h"
 #include "repo/cluster/cluster_impl.h"
 #include "repo/local/tensor_reads.h"
 
 namespace freshet {
+namespace {
+
+constexpr std::string_view kNoModel = "no model";  ///< As a provider begins its answer (repo/local/catalog.cc).
+
+}  // namespace
 
 Result<VersionNumber> ClusterRepository::Impl::latest(const std::string& model) const {
   VersionNumber newest = 0;
@@ -23,8 +30,19 @@ Result<VersionNumber> ClusterRepository::Impl::latest(const std::string& model) 
       return fail(number.error());
     }
   }
-  if (newest == 0) return fail(*absent);
+  if (newest == 0) return fail(told_with_models(*absent, model));
   return newest;
+}
+
+Error ClusterRepository::Impl::told_with_models(const Error& absent, const std::string& model) const {
+  if (absent.message().find(kNoModel) == std::string::npos) return absent;
+  std::set<std::string> names;
+  for (const auto& models : ask_all(*view(), [](ProviderRepository& at) { return at.models(); })) {
+    if (models) names.insert(models->begin(), models->end());
+  }
+  if (names.empty()) return absent;
+  const std::vector<std::string> all(names.begin(), names.end());
+  return Error(Code::not_found, format("{} {}; {}", kNoModel, model, here_are(model, all)));
 }
 
 namespace {
@@ -33,7 +51,7 @@ namespace {
 bool says_more(const Error& error, const Error& than) {
   const auto rank = [](const Error& one) {
     if (one.message().find("was retired") != std::string::npos) return 2;
-    return one.message().find("no model") == std::string::npos ? 1 : 0;
+    return one.message().find(kNoModel) == std::string::npos ? 1 : 0;
   };
   return rank(error) > rank(than);
 }
@@ -69,7 +87,7 @@ Result<ClusterRepository::Impl::Located> ClusterRepository::Impl::locate(const V
     }
   }
   if (away) return fail(std::move(*away).with_context(to_string(full)));
-  return fail(*absent);
+  return fail(told_with_models(*absent, full.model));
 }
 
 Result<std::optional<ClusterRepository::Impl::Located>> ClusterRepository::Impl::locate(const VersionId& id) const {

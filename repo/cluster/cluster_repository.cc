@@ -134,7 +134,7 @@ Result<std::vector<LineageRow>> ClusterRepository::versions(const std::string& m
       return fail(rows.error());
     }
   }
-  if (!found) return fail(*absent);
+  if (!found) return fail(impl_->told_with_models(*absent, model));
   std::ranges::sort(all, {}, [](const LineageRow& row) { return row.version.number; });
   return all;
 }

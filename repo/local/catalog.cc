@@ -4,22 +4,17 @@
 #include <algorithm>
 
 #include "core/base/format.h"
+#include "core/words/similar_names.h"
 #include "repo/local/collect/kept_blobs.h"
 
 namespace freshet {
 namespace {
 
-constexpr std::size_t kModelsInMessage = 5;
-
-std::string some_models(const std::map<std::string, Catalog::Versions>& models) {
+std::string models_like(const std::string& wanted, const std::map<std::string, Catalog::Versions>& models) {
   if (models.empty()) return "the repository is empty";
-  std::string text = "here are: ";
-  std::size_t count = 0;
-  for (const auto& [model, versions] : models) {
-    if (count == kModelsInMessage) return text + ", …";
-    text += (count++ == 0 ? "" : ", ") + model;
-  }
-  return text;
+  std::vector<std::string> names;
+  for (const auto& [model, versions] : models) names.push_back(model);
+  return here_are(wanted, names);
 }
 
 }  // namespace
@@ -137,7 +132,7 @@ Result<Catalog::Found> Catalog::find(const VersionName& name) const {
 Result<Catalog::Found> Catalog::find_or_tombstone(const VersionName& name) const {
   const auto model = models_.find(name.model);
   if (model == models_.end()) {
-    return fail(Code::not_found, format("no model {}; {}", name.model, some_models(models_)));
+    return fail(Code::not_found, format("no model {}; {}", name.model, models_like(name.model, models_)));
   }
   const Versions& versions = model->second;
   const auto found =

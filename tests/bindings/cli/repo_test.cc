@@ -335,6 +335,7 @@ TEST_F(RepoCommand, AFlippedBitInTheLogIsNoLostVersion) {
 TEST_F(RepoCommand, WhatIsNotThereIsNotFound) {
   EXPECT_EQ(repo({"ls"}).exit_code, 3);
   put("net", chain(1, 2, 3));
+  EXPECT_THAT(repo({"show", "nte"}).err, HasSubstr("no model nte; here are: net"));
   for (const std::vector<std::string>& command :
        std::vector<std::vector<std::string>>{{"show", "other"},
                                              {"show", "net@2"},

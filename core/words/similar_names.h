@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// What a message says to a name that is not there: those that are, the likely meant one first.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace freshet {
+
+/// "here are: net2, other, …": up to five of `names`. First come those that differ by up to three letters (upper or
+/// lower case makes no difference), then those that begin alike, then the others in their order. Empty for no names.
+std::string here_are(std::string_view wanted, std::span<const std::string> names);
+
+}  // namespace freshet
