@@ -46,7 +46,8 @@ std::optional<long> owner_of(const std::string& folder) {
 }
 
 Error with_owner(Error error, const std::string& folder) {
-  if (error.code() != Code::unavailable) return error;
+  const bool is_told = error.message().find("owns it") != std::string::npos;  // By the connection to the owner.
+  if (error.code() != Code::unavailable || is_told) return error;
   const std::optional<long> owner = owner_of(folder);
   if (!owner) return error;
   return Error(Code::unavailable, format("{} (process {} owns it)", error.message(), *owner));

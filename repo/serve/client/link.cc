@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/serve/client/link.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <optional>
 #include <system_error>
 #include <utility>
 
+#include "core/base/file_descriptor.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
+#include "transport/shm/socket_path.h"
 
 namespace freshet::rpc {
 namespace {
@@ -20,6 +26,44 @@ constexpr int kHandshakesMax = 3;
 bool is_last(const wire::Reply& reply) {
   const wire::Answer kind = reply.body_type();
   return kind != wire::Answer::Progress && kind != wire::Answer::Upload && kind != wire::Answer::Credit;
+}
+
+constexpr std::string_view kSocketBegin = "ipc://";
+constexpr std::string_view kFolderEnd = "/serve/socket";  // bindings/runtime/folder_socket.h
+
+/// Who listens, though it may never accept: the kernel says so of a connection that waits for it.
+std::optional<pid_t> process_behind(const std::string& path) {
+  const auto socket_path = SocketPath::of(path);
+  const FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket_path || !socket) return std::nullopt;
+  const sockaddr_un address = socket_path->address();
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return std::nullopt;
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 || peer.pid <= 0) return std::nullopt;
+  return peer.pid;
+}
+
+/// Its line in /proc is "PID (NAME) STATE …", where the name may hold anything.
+bool is_stopped(pid_t process) {
+  std::ifstream file(format("/proc/{}/stat", process));
+  std::string line;
+  if (!std::getline(file, line)) return false;
+  const std::size_t name_end = line.rfind(") ");
+  return name_end != std::string::npos && (line[name_end + 2] == 'T' || line[name_end + 2] == 't');
+}
+
+/// How a message calls the repository: a folder by its path, for its owner's socket; other addresses as they are.
+/// Behind a socket of this host stands its process. Asks the kernel, so it is for a message.
+std::string served_place(const std::string& address) {
+  if (!address.starts_with(kSocketBegin)) return address;
+  const std::string path = address.substr(kSocketBegin.size());
+  std::string place = path.ends_with(kFolderEnd) ? path.substr(0, path.size() - kFolderEnd.size()) : address;
+  const auto process = process_behind(path);
+  if (!process) return place;
+  place += format(" (process {} owns it", *process);
+  if (is_stopped(*process)) place += format(", and is stopped: kill -CONT {} lets it go on", *process);
+  return place + ")";
 }
 
 }  // namespace
@@ -37,7 +81,8 @@ Result<Response> Conversation::next(Time deadline) {
       return fail(Code::cancelled, format("the wait for the repository at {} was interrupted", link_->address_));
     }
     if (look == deadline) {
-      return fail(Code::timed_out, format("the repository at {} did not answer in time", link_->address_));
+      return fail(Code::timed_out,
+                  format("the repository at {} did not answer in time", served_place(link_->address_)));
     }
   }
 }
@@ -298,7 +343,7 @@ void Link::tick() {
     broken_ = Error(
         Code::unavailable,
         format("the repository at {} has not answered for {} ms: its process is stopped, or its host cannot be reached",
-               address_, std::chrono::duration_cast<std::chrono::milliseconds>(silence_).count()));
+               served_place(address_), std::chrono::duration_cast<std::chrono::milliseconds>(silence_).count()));
   } else if (due.ping) {
     Builder builder;
     const Encoded ping = request(builder, 0, wire::CreatePing(builder));
