@@ -131,6 +131,11 @@ Result<GcReport> ClusterRepository::gc(const GcOptions& options, const Progress&
     FRESHET_TRY(Interruption::check());
     if (const auto why = spared.find(i); why != spared.end()) {
       ++answered;
+      // What is alive there is counted all the same.
+      GcOptions looks = options;
+      looks.dry_run = true;
+      const auto kept = now->members[i]->ask([&](ProviderRepository& at) { return at.gc(looks, progress); });
+      if (kept) sum.live_bytes += kept->live_bytes;
       sum.notes.push_back(
           format("nothing is erased at provider {}, because it may not know all versions that need its bytes: {}",
                  now->members[i]->provider().id, why->second));

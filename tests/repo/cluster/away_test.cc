@@ -173,6 +173,16 @@ TEST_F(Away, WhatRestsWithAProviderThatIsAwayIsAskedOfTheCaller) {
   EXPECT_THAT(repository_->verify(std::nullopt, {})->corrupt, IsEmpty());
 }
 
+TEST_F(Away, WhatIsAliveIsCountedThoughNothingIsErased) {
+  (void)stored_at("p0", model_numbered_by("p1", false), nullptr, {});
+  world_.cut("p1");
+  const auto report = repository_->gc({}, {});
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_EQ(report->live_bytes, world_.at("p0").stat()->live_bytes);
+  EXPECT_GT(report->live_bytes, 0u);
+  EXPECT_FALSE(report->notes.empty()) << "who is away is named";
+}
+
 TEST_F(Away, WhoHasNotGotTheBytesIsToldOfProviderAndAncestor) {
   const std::string model = model_numbered_by("p1", false);
   const TestVersion parent = stored_at("p1", model, nullptr, {});
