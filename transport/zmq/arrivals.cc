@@ -3,6 +3,7 @@
 
 // Not <netinet/tcp.h>, whose tcp_info ends before the count of bytes.
 #include <linux/tcp.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -90,13 +91,17 @@ std::uint64_t Arrivals::resident_bytes() {
 /// does.
 bool Arrivals::grows_too_much(std::uint64_t waiting) {
   if (limits_.growth_bytes == 0) return false;
+  // What ended gives its memory back, or the next one's would come on top.
+  if (waiting <= ArrivalLimits::kAllBytesSmall && std::exchange(to_trim_, false)) ::malloc_trim(0);
   const std::uint64_t resident = resident_bytes();
   if (waiting <= ArrivalLimits::kAllBytesSmall || resident_then_ == 0) {
     resident_then_ = resident;
     taken_then_ = taken_;
     return false;
   }
-  return resident > resident_then_ + limits_.growth_bytes + 2 * (waiting + taken_ - taken_then_);
+  const bool too_much = resident > resident_then_ + limits_.growth_bytes + 2 * (waiting + taken_ - taken_then_);
+  to_trim_ = to_trim_ || too_much;
+  return too_much;
 }
 
 void Arrivals::look_later() {

@@ -72,6 +72,7 @@ class Arrivals {
   /// When little waited last.
   std::uint64_t resident_then_ = 0;
   std::uint64_t taken_then_ = 0;
+  bool to_trim_ = false;
   std::map<int, Connection> connections_;
 };
 
