@@ -168,7 +168,9 @@ struct SubscriberStat {
   std::uint64_t epoch = 0;   ///< The epoch of the served version.
   VersionNumber staged = 0;  ///< Ready to be swapped in; 0: none.
   std::string failed;        ///< The reason why it could not stage a version; empty if it could.
-  std::uint32_t behind = 0;  ///< Of a relay: the subscribers behind it that do not serve the relay's version.
+  /// Of a relay: the subscribers behind it that do not serve the relay's version. One more if the subscriber's program
+  /// has not put the served version to use yet (SubscriberOptions::applies).
+  std::uint32_t behind = 0;
 };
 
 struct PublisherStat {

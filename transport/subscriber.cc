@@ -236,6 +236,12 @@ Status Subscriber::wait_for(VersionNumber version, Duration at_most, const std::
   return impl_->loop.shelf().wait_for(version, at_most, stop);
 }
 
+void Subscriber::applied(VersionNumber version) {
+  if (impl_->mark.is_inherited()) return;
+  SubscriberLoop& loop = impl_->loop;
+  static_cast<void>(loop.standing().post([&loop, version] { loop.applied(version); }));
+}
+
 Result<int> Subscriber::updates_descriptor() {
   FRESHET_TRY(impl_->check_here());
   return impl_->loop.shelf().updates_descriptor();

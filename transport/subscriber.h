@@ -134,6 +134,10 @@ struct SubscriberOptions {
   /// True: also takes the tensors that no server needs (Role::optimizer and Role::opaque), for programs that store
   /// versions. False: fetches none of them, and a snapshot has no bytes of them. A relay takes them, for its followers.
   bool whole = false;
+  /// True: the program puts versions to use itself, and says by applied() which one it has put to use; a program that
+  /// writes files does. Until then a rollback's answer counts the program among those that do not serve the version yet
+  /// (ActivationReport::behind). For `latest`.
+  bool applies = false;
   std::size_t pins_max = 1024;  ///< Snapshots at a time; beyond them, snapshot() returns an empty one.
   /// Called on the subscriber's own thread after each swap; must not block for long, may call snapshot().
   std::function<void(const Update&)> on_update;
@@ -240,6 +244,10 @@ class Subscriber {
     Update update;
   };
   Result<Delivery> next(Duration at_most, const std::stop_token& stop = {});
+
+  /// With SubscriberOptions::applies: the program has put that version to use. The publisher hears of it with the next
+  /// heartbeat.
+  void applied(VersionNumber version);
 
   /// A descriptor for poll(), select() or epoll: readable when a version was swapped in since the descriptor was last
   /// read. Read its eight bytes first, and take the snapshot afterwards. Readable at once if a version is served. The

@@ -123,7 +123,8 @@ struct Ping {
   VersionNumber staged = 0;  ///< Proved and ready to be swapped in; 0: none.
   std::int64_t sent_ns = 0;  ///< By its sender's clock; comes back in the Pong.
   std::string channel_why;   ///< The reason for the channel in its Wants; for people.
-  /// Of a relay: the number of subscribers behind it that do not serve in the relay's epoch.
+  /// Of a relay: the number of subscribers behind it that do not serve in the relay's epoch. One more if the
+  /// subscriber's program still has to put the served version to use.
   std::uint32_t behind = 0;
 };
 

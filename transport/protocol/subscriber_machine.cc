@@ -331,8 +331,10 @@ void SubscriberMachine::beat(Time now) {
 std::uint32_t SubscriberMachine::behind() const {
   const auto late = std::count_if(follower_epochs_.begin(), follower_epochs_.end(),
                                   [this](std::uint64_t epoch) { return epoch < serving_epoch_; });
-  return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(static_cast<std::uint64_t>(late) + behind_followers_, kBehindMax));
+  // Numbers, not epochs: an epoch may advance with the version that is in use already.
+  const bool applies_late = applied_ && *applied_ != serving_;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      static_cast<std::uint64_t>(late) + behind_followers_ + (applies_late ? 1U : 0U), kBehindMax));
 }
 
 void SubscriberMachine::on_higher_seen(VersionNumber number, Time) {

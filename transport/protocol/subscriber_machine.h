@@ -172,6 +172,8 @@ class SubscriberMachine {
     follower_epochs_ = std::move(epochs);
     behind_followers_ = behind_those;
   }
+  /// Of a program that puts versions to use itself: which one it has. Told to the publisher with each Ping.
+  void applied(VersionNumber number) { applied_ = number; }
   /// Whether the shell knows another place where the model may be had, and turns to it when nobody answers.
   void set_elsewhere(bool elsewhere) { elsewhere_ = elsewhere; }
 
@@ -395,6 +397,7 @@ class SubscriberMachine {
   bool ever_heard_ = false;
   std::vector<std::uint64_t> follower_epochs_;
   std::uint64_t behind_followers_ = 0;
+  std::optional<VersionNumber> applied_;  ///< Not set: what is served is in use.
   std::string last_refusal_;
   std::string channel_refusal_;
   std::string absent_why_;

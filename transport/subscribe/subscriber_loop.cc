@@ -83,6 +83,7 @@ SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> direc
       machine_(machine_options(options_, relay_.get())) {
   if (relay_ != nullptr) relay_->set_wake(wake_);
   machine_.set_elsewhere(options_.at.size() > 1);
+  if (options_.subscriber.applies) machine_.applied(0);
   thread_ = std::thread([this] { run(); });
 }
 

@@ -62,6 +62,7 @@ class SubscriberLoop {
   Status bring(VersionNumber number);
   void forget(VersionNumber number);
   void probe();
+  void applied(VersionNumber number) { machine_.applied(number); }
 
  private:
   static constexpr Time kNever = Time::max();

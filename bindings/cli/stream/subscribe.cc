@@ -87,6 +87,7 @@ class FileSubscriber {
       if (!written && written.error().code() == Code::out_of_space) return pass_over(version, written.error());
       if (!written) return fail(std::move(written).error());
       file = std::move(*written);
+      feed_.applied(version);
       const Status removed = folder_->remove_old(arguments_.model);
       if (!removed) program_.out.log(removed.error().message());
     }
@@ -223,6 +224,7 @@ Result<ExitCode> subscribe(Program& program, const SubscribeArguments& arguments
                                     .security = arguments.security,
                                     .every = arguments.every,
                                     .staged = arguments.staged,
+                                    .applies = !arguments.folder.empty(),
                                     .channel = arguments.channel,
                                     .label = arguments.relay ? "freshet relay" : "freshet subscribe",
                                     .relay = hub,

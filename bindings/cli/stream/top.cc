@@ -42,11 +42,13 @@ bool flag(const Json& object, const char* key) {
   return member != object.end() && member->is_boolean() && member->get<bool>();
 }
 
-/// Of a relay also how many behind it do not serve what it serves.
+/// Of a relay also how many behind it do not serve what it serves; of a subscriber that writes files, whether they are
+/// those of an older version.
 std::string state_text(const Json& subscriber) {
   if (flag(subscriber, "silent")) return "silent";
   const std::uint64_t behind = number(subscriber, "behind");
-  return behind > 0 ? format("{} behind it", behind) : "ok";
+  if (behind == 0) return "ok";
+  return text(subscriber, "serves").empty() ? "its files are older" : format("{} behind it", behind);
 }
 
 Json list_at(const Json& object, const char* key) {

@@ -95,6 +95,7 @@ Result<std::unique_ptr<VersionFeed>> VersionFeed::open(const Options& options) {
   subscriber.relay = options.relay;
   subscriber.relay_keep_versions = options.relay_keep_versions;
   subscriber.staged = options.staged;
+  subscriber.applies = options.applies;
   if (!options.every) {
     subscriber.on_update = [mailbox = feed->mailbox_.get()](const Update& update) { mailbox->put(update); };
   }

@@ -24,6 +24,7 @@ class VersionFeed {
     SecurityOptions security;
     bool every = false;
     bool staged = false;  ///< A member of the group that commits versions together.
+    bool applies = false;  ///< The taker says by applied() which version it has put to use.
     std::optional<ChannelKind> channel;
     std::string label = "freshet subscribe";
     std::shared_ptr<PublisherHub> relay;  ///< Serves versions again; null for none.
@@ -34,6 +35,9 @@ class VersionFeed {
 
   /// timed_out when none came. In the newest-only mode the update counts the bytes fetched since the last taken update.
   Result<Subscriber::Delivery> next(Duration at_most);
+
+  /// As Subscriber::applied().
+  void applied(VersionNumber version) { subscriber_->applied(version); }
 
   SubscriberStatus status() const;
 

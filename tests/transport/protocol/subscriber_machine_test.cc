@@ -55,6 +55,22 @@ TEST_F(SubscriberMachineTest, NewsThatOvertookARefusalIsAReasonToAskAgain) {
   EXPECT_THAT(sent<Want>(), SizeIs(1));
 }
 
+TEST_F(SubscriberMachineTest, AProgramThatAppliesVersionsItselfIsBehindUntilItHas) {
+  machine_.applied(0);
+  connect(3);
+  serve(3);
+  const auto behind_at = [this](std::int64_t ms) {
+    tick(ms);
+    EXPECT_THAT(sent<Ping>(), SizeIs(1));
+    return sent<Ping>().empty() ? 0 : sent<Ping>()[0].behind;
+  };
+  EXPECT_EQ(behind_at(250), 1u);
+  machine_.applied(3);
+  EXPECT_EQ(behind_at(500), 0u);
+  machine_.applied(2);
+  EXPECT_EQ(behind_at(750), 1u) << "another one than what is served";
+}
+
 class SilentPublisher : public SubscriberMachineTest {};
 
 TEST_F(SilentPublisher, IsLeftForSomebodyElseAndItsDoorKeptWhileItIsRead) {
