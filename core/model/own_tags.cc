@@ -12,6 +12,7 @@ namespace freshet {
 namespace {
 
 constexpr std::string_view kTiedTag = "freshet.tied";
+constexpr std::string_view kOptimizersTag = "freshet.optimizers";
 constexpr std::string_view kPartsTag = "freshet.parts";
 constexpr std::string_view kPartOfTag = "freshet.part_of";
 
@@ -51,6 +52,7 @@ bool is_own(const std::string& key) { return key.starts_with(kOwnTagsBegin); }
 std::string wrong_with(const std::string& key, const std::string& value) {
   if (!is_own(key)) return {};
   if (key == kTiedTag) return tied_in(value) ? "" : "it is no JSON object of tensors' names";
+  if (key == kOptimizersTag) return printable(value) == value ? "" : "it is no list of classes";
   if (key == kPartsTag) return are_shares(value) ? "" : "it is no JSON list of shares MODEL.rankK@V";
   if (key == kPartOfTag) return check_model_name(value) ? "" : "it is no model's name";
   return "Freshet has no such tag";

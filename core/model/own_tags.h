@@ -5,9 +5,10 @@
 /// which tags come in checks them, so nobody can make Freshet act by a name in a file. Those who act on one check it
 /// all the same: a version may be older than this check, or come from a peer without it.
 ///
-///   freshet.tied      {"further name": "first name", …}: tensors that a PyTorch module has twice
-///   freshet.parts     ["MODEL.rank1@3", …]: the shares of the other ranks of a PyTorch checkpoint
-///   freshet.part_of   "MODEL": of such a share, whose it is
+///   freshet.tied        {"further name": "first name", …}: tensors that a PyTorch module has twice
+///   freshet.optimizers  "Adam" or "Adam, SGD": the classes that trained it, for resume() alone
+///   freshet.parts       ["MODEL.rank1@3", …]: the shares of the other ranks of a PyTorch checkpoint
+///   freshet.part_of     "MODEL": of such a share, whose it is
 
 #include <span>
 #include <string>

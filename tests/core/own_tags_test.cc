@@ -16,6 +16,7 @@ TEST(OwnTags, OnlySuchAsFreshetWritesMayBegin) {
                                        {"freshetx.y", "x"},
                                        {"freshet.tied", "{}"},
                                        {"freshet.tied", R"({"head.w":"embed.w"})"},
+                                       {"freshet.optimizers", "Adam, SGD"},
                                        {"freshet.parts", "[]"},
                                        {"freshet.parts", R"(["a.rank1@3","a.b.rank10@1"])"},
                                        {"freshet.part_of", "a.b"}}) {
@@ -29,6 +30,7 @@ TEST(OwnTags, OnlySuchAsFreshetWritesMayBegin) {
                                        {"freshet.tied", R"({"a":1})"},
                                        {"freshet.tied", R"({"a":["b"]})"},
                                        {"freshet.tied", R"({"a":"b","a":"c"})"},
+                                       {"freshet.optimizers", "Adam\n"},
                                        {"freshet.parts", "{}"},
                                        {"freshet.parts", R"(["prod@1"])"},
                                        {"freshet.parts", R"(["a.rank1"])"},
