@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sinks: each published version is stored, and a program waits until its own is."""
 import os
+import shutil
 import threading
 
 import numpy as np
@@ -64,6 +65,7 @@ def test_numbers_of_before_the_host_was_started_again_do_not_count(repo, run_dir
         assert [publish(publisher, value) for value in (1, 2, 3)] == [1, 2, 3]
         assert sink.wait_for(3, PATIENCE) == 3
     os.remove(os.path.join(run_dir, "run.number"))
+    shutil.rmtree(run_dir + "-state")  # The host was made anew.
     with freshet.Publisher("run") as publisher:
         assert publish(publisher, 4) == 1
         with repo.sink("run") as sink:
