@@ -31,7 +31,6 @@ void SimSubscriber::start() {
                                  .installs_in_flight_max = 1 + host_.world.random(3),
                                  .channels = {.usable = kind_.channels, .trusted_fabric = host_.world.chance(0.5)}});
   life_->highest = {0, stored_};
-  refused_gap_ = 0;
   life_->machine.set_elsewhere(kind_.sources.size() > 1 && host_.sabotage != Sabotage::never_go_around);
   life_->machine.on_start(host_.world.now());
   pump();
@@ -234,10 +233,8 @@ void SimSubscriber::finish(const protocol::Grant& grant, bool stage, const Mappe
   if (status && stage) life_->staged = mapped;
   const std::uint64_t gaps = life_->machine.gaps();
   life_->machine.on_installed(grant.session, grant.number, status, host_.world.now());
-  if (!status && life_->machine.gaps() != gaps) {
-    refused_gap_ += life_->machine.gaps() - gaps;
-    if (stored_from_ != life_->incarnations.at(grant.session)) stored_from_ = 0;
-  }
+  // A version that was refused counts in the next one's gap, wherever that comes from.
+  if (!status && life_->machine.gaps() != gaps && stored_from_ != life_->incarnations.at(grant.session)) stored_from_ = 0;
   if (status && !stage) {
     if (kind_.mode == Mode::every) account(grant, *mapped->manifest);
     if (mapped->fetched) on_fetched(*mapped, grant);
@@ -305,8 +302,7 @@ void SimSubscriber::serve(const MappedPointer& mapped, std::uint64_t epoch) {
 }
 
 void SimSubscriber::account(const protocol::Grant& grant, const Manifest& manifest) {
-  const std::uint64_t told = host_.sabotage == Sabotage::forget_gap ? 0 : grant.gap_before;
-  const std::uint64_t gap = told + std::exchange(refused_gap_, 0);
+  const std::uint64_t gap = host_.sabotage == Sabotage::forget_gap ? 0 : grant.gap_before;
   const VersionNumber after = std::exchange(stored_, grant.number);
   const std::uint64_t writer = manifest.id.incarnation;
   const std::uint64_t source = life_->incarnations.at(grant.session);

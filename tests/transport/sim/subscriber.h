@@ -164,7 +164,6 @@ class SimSubscriber {
   VersionNumber stored_ = 0;
   std::uint64_t stored_writer_ = 0;  ///< The incarnation that wrote it.
   std::uint64_t stored_from_ = 0;    ///< The incarnation that it came from (a relay's, for one); 0: several.
-  std::uint64_t refused_gap_ = 0;    ///< Of versions refused since.
   std::uint64_t gaps_ = 0;
 };
 
