@@ -226,7 +226,7 @@ Status check_own_tier(const std::string& tier) {
   struct stat info {};
   if (::stat(tier.c_str(), &info) != 0) return fail_errno(errno, format("look at {}", tier));
   if (is_own_folder(info, ::geteuid())) return {};
-  if (!S_ISDIR(info.st_mode)) return fail(Code::failed_precondition, format("{} is no folder", tier));
+  if (!S_ISDIR(info.st_mode)) return fail_errno(ENOTDIR, format("look at {}", tier));
   if (info.st_uid != ::geteuid()) return fail(Code::failed_precondition, format("{} belongs to another user", tier));
   return fail(Code::failed_precondition, format("others may write to {}: chmod go-w it", tier));
 }
