@@ -69,8 +69,9 @@ Result<std::unique_ptr<Directory::Claim>> HostClaim::take(std::shared_ptr<HostFo
   FRESHET_ASSIGN(std::shared_ptr<const Held> held, hold(folder->descriptor(), model));
   FRESHET_ASSIGN(host_files::NumberRecord record, host_files::read_numbers(held->numbers.get(), model + ".number"));
   if (kept) {
-    FRESHET_ASSIGN(const host_files::NumberRecord known, host_files::read_numbers(kept.get(), model + ".number"));
-    record = later(record, known);
+    const auto known = host_files::read_numbers(kept.get(), model + ".number");
+    if (known) record = later(record, *known);
+    if (!known) host_files::tell_unkept(model, known.error());
   }
   return std::unique_ptr<Directory::Claim>(
       new HostClaim(std::move(folder), model, std::move(held), ParentsDescriptor(std::move(kept)), record));
@@ -122,9 +123,15 @@ Status HostClaim::record_number(VersionNumber number) {
   return write_record(record);
 }
 
+/// Hosts that share a home folder may share this file: a number that another host has given is not written over.
+Status HostClaim::keep(const host_files::NumberRecord& record) const {
+  FRESHET_ASSIGN(const host_files::NumberRecord known, host_files::read_numbers(kept_.get(), model_ + ".number"));
+  return host_files::write_numbers(kept_.get(), later(record, known), model_ + ".number");
+}
+
 Status HostClaim::write_record(host_files::NumberRecord record) {
   FRESHET_TRY(host_files::write_numbers(held()->numbers.get(), record, model_ + ".number"));
-  const Status kept = kept_ ? host_files::write_numbers(kept_.get(), record, model_ + ".number") : Status();
+  const Status kept = kept_ ? keep(record) : Status();
   bool tells = false;
   {
     const MutexLock lock(mutex_);
@@ -195,6 +202,11 @@ Status HostClaim::take_again() {
   std::string entry;
   {
     const MutexLock lock(mutex_);
+    // This publisher would give the same numbers once more.
+    if (there.number > record_.number) {
+      return fail(Code::already_exists,
+                  format("another publisher has published up to {}@{} meanwhile", model_, there.number));
+    }
     held_ = held;
     record = record_ = later(record_, there);
     current = current_;
@@ -221,7 +233,7 @@ void HostClaim::swap_current(const CurrentVersion& expected, const CurrentVersio
   auto swapped = host_files::swap_current(held()->folder->get(), model_, expected, desired);
   if (swapped) {
     const MutexLock lock(mutex_);
-    current_ = *swapped;
+    if (swapped->comes_after(current_.epoch, current_.version)) current_ = *swapped;
   }
   done(std::move(swapped));
 }

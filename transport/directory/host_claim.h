@@ -50,6 +50,7 @@ class HostClaim final : public Directory::Claim {
   bool is_in_place(const Held& held) const;
   Status take_again() FRESHET_EXCLUDES(mutex_);
   Status write_record(host_files::NumberRecord record) FRESHET_EXCLUDES(mutex_);
+  Status keep(const host_files::NumberRecord& record) const;
   std::string entry_file() const { return model_ + std::string(host_files::kEntrySuffix); }
 
   const std::shared_ptr<HostFolder> folder_;

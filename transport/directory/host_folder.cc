@@ -61,8 +61,9 @@ Result<HostFolder::Descriptor> HostFolder::look() {
   if (is_at_path(held)) return held;
   FRESHET_ASSIGN(Descriptor found, open_checked(path_));
   const MutexLock lock(mutex_);
-  descriptor_ = found;
-  return found;
+  // Another thread may have found the folder just now: claims in it know it by that descriptor.
+  if (!is_at_path(descriptor_)) descriptor_ = std::move(found);
+  return descriptor_;
 }
 
 HostFolder::Descriptor HostFolder::descriptor() {

@@ -2,6 +2,7 @@
 #include "transport/directory/state_folder.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -19,7 +20,11 @@ std::filesystem::path state_folder_path() {
     return text && text->starts_with('/') ? std::filesystem::path(*text) : std::filesystem::path();
   };
   if (const auto state = absolute("XDG_STATE_HOME"); !state.empty()) return state / "freshet";
-  if (const auto home = absolute("HOME"); !home.empty()) return home / ".local/state/freshet";
+  // Root's programs may have another user's HOME (sudo -E): a folder that root makes there would lock the user out.
+  const auto home = absolute("HOME");
+  struct stat facts {};
+  const bool is_own = !home.empty() && ::stat(home.c_str(), &facts) == 0 && facts.st_uid == ::geteuid();
+  if (is_own) return home / ".local/state/freshet";
   return {};
 }
 
@@ -27,7 +32,7 @@ std::filesystem::path state_folder_path() {
 
 Result<std::string> make_state_folder() {
   const std::filesystem::path path = state_folder_path();
-  if (path.empty()) return fail(Code::not_found, "neither XDG_STATE_HOME nor HOME names a folder");
+  if (path.empty()) return fail(Code::not_found, "neither XDG_STATE_HOME nor HOME names a folder of this user");
   std::filesystem::path made;
   for (const std::filesystem::path& part : path) {
     made /= part;

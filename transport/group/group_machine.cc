@@ -77,7 +77,8 @@ Status GroupMachine::check_claims(const Message& hello) const {
       const std::string theirs = value_in(hello.claims, key);
       if (ours == theirs) continue;
       return refuse(format("rank {} has {} {}, rank 0 has {}: {}", hello.from, key, theirs, ours,
-                           key == kJobClaim ? "two jobs meet at one address; give each an address of its own"
+                           key == kJobClaim ? "two jobs meet at one address; give each an address of its own, or give "
+                                              "the ranks of one job that several launchers started one name (--job)"
                                             : "all ranks have to be started alike"));
     }
   }

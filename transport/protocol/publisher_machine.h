@@ -132,7 +132,7 @@ class PublisherMachine {
     Duration lease_silence = std::chrono::seconds(3);  ///< At least silent_after.
     Duration lease_idle = std::chrono::seconds(60);
     /// Of a lease, in bytes a second, when room is needed; after a first `fetch_grace`.
-    std::uint64_t fetch_rate_min = std::uint64_t{1} << 20;
+    std::uint64_t fetch_rate_min = std::uint64_t{64} << 10;
     Duration fetch_grace = std::chrono::seconds(10);
     std::size_t retained_versions = 1;  ///< The newest among them.
     Activation::Options activation;     ///< Its model is this one.

@@ -160,6 +160,20 @@ TEST_F(HostDirectoryTest, TheDefaultFoldersNumbersOutliveTheFolder) {
   EXPECT_EQ(claim_default("demo")->begin_incarnation(5), 1001U);
   EXPECT_EQ(claim_default("other")->last_number(), 0U);
   {
+    // As another host of the same home folder writes it, while this one publishes.
+    auto claimed = claim_default("shared");
+    ASSERT_TRUE(claimed->record_number(1));
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / "state/freshet")) {
+      if (!entry.path().filename().string().starts_with("shared.")) continue;
+      const std::uint64_t numbers[] = {100, 1};
+      std::ofstream(entry.path(), std::ios::binary).write(reinterpret_cast<const char*>(numbers), sizeof numbers);
+    }
+    ASSERT_TRUE(claimed->record_number(2));
+    claimed.reset();
+    std::filesystem::remove_all(run);
+    EXPECT_EQ(claim_default("shared")->last_number(), 100U);
+  }
+  {
     // Another run folder has numbers of its own, and a folder that was named keeps its numbers itself.
     const ScopedVariable another("FRESHET_RUN_DIR", folder_ / "another");
     EXPECT_EQ(claim_default("demo")->last_number(), 0U);
@@ -239,6 +253,20 @@ TEST_F(HostDirectoryTest, AClaimIsLostToWhoTookTheNameInANewFolder) {
   EXPECT_EQ(held->record_number(9).error().code(), Code::failed_precondition);
   held.reset();
   EXPECT_EQ(directory->lookup("demo")->incarnation, 8U);
+}
+
+TEST_F(HostDirectoryTest, AClaimIsLostIfAnotherPublisherGaveNumbersMeanwhile) {
+  const std::string run = folder_ / "run";
+  const auto directory = std::move(*HostDirectory::open(run));
+  auto held = claim(*directory);
+  ASSERT_TRUE(held->record_number(100));
+  std::filesystem::remove_all(run);
+  ASSERT_TRUE(claim(*std::move(*HostDirectory::open(run)))->record_number(150));
+  const auto tended = held->tend();
+  ASSERT_FALSE(tended);
+  EXPECT_EQ(tended.error().code(), Code::failed_precondition);
+  EXPECT_NE(tended.error().message().find("demo@150"), std::string::npos) << tended.error().message();
+  EXPECT_EQ(held->record_number(101).error().code(), Code::failed_precondition);
 }
 
 TEST_F(HostDirectoryTest, TheFolderIsLockedAgainstCleaners) {

@@ -219,12 +219,19 @@ std::vector<channel::ChannelStat> PublisherHub::channel_stats() const {
   return stats;
 }
 
+PublisherHub::Model* PublisherHub::find(const std::string& name) {
+  const auto at = models_.find(name);
+  return at == models_.end() ? nullptr : &at->second;
+}
+
 void PublisherHub::commit(const std::string& name, protocol::CommittedVersion version,
                           std::vector<shm::SlabReference> slabs, std::function<void()> announced) {
   // A std::function must be copyable; the version should move.
   auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
   post([this, name, shared, slabs = std::move(slabs), announced = std::move(announced)] {
-    Model& model = models_.at(name);
+    Model* const found = find(name);
+    if (found == nullptr) return announced();
+    Model& model = *found;
     *model.slabs = slabs;
     model.segments->add(shared->manifest->owners.owners(), shared->segments, model.owner->bytes_of(shared->segments));
     const VersionNumber number = shared->manifest->name.number;
@@ -250,7 +257,9 @@ void PublisherHub::restore(const std::string& name, protocol::CommittedVersion v
                            std::vector<shm::SlabReference> slabs, std::vector<SegmentIndex> fresh) {
   auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
   post([this, name, shared, slabs = std::move(slabs), fresh = std::move(fresh)] {
-    Model& model = models_.at(name);
+    Model* const found = find(name);
+    if (found == nullptr) return;
+    Model& model = *found;
     if (model.machine->versions().find(shared->manifest->name.number) != nullptr) return model.owner->on_free(fresh);
     *model.slabs = slabs;
     model.segments->add(shared->manifest->owners.owners(), shared->segments, model.owner->bytes_of(shared->segments));
@@ -264,7 +273,9 @@ void PublisherHub::coming(const std::string& name, protocol::CommittedVersion ve
                           std::shared_ptr<serve::ComingVersion> coming) {
   auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
   post([this, name, shared, coming = std::move(coming)] {
-    Model& model = models_.at(name);
+    Model* const found = find(name);
+    if (found == nullptr) return;
+    Model& model = *found;
     // First: what was coming before has no more to do with this one's leases.
     if (model.coming != nullptr) model.machine->on_not_coming(model.coming->number(), now());
     model.coming = coming;
@@ -275,7 +286,9 @@ void PublisherHub::coming(const std::string& name, protocol::CommittedVersion ve
 
 void PublisherHub::not_coming(const std::string& name, VersionNumber number) {
   post([this, name, number] {
-    Model& model = models_.at(name);
+    Model* const found = find(name);
+    if (found == nullptr) return;
+    Model& model = *found;
     model.machine->on_not_coming(number, now());
     carry_out(model);
     if (model.coming != nullptr && model.coming->number() == number) model.coming.reset();

@@ -203,6 +203,8 @@ class PublisherHub {
   void cut_off(protocol::SessionId session);
   void note_fetched();
   void on_lease_closed(protocol::LeaseId lease);  ///< Any thread.
+  /// Null once the model was taken out: its owner asked for it, or its claim was lost. What was posted before finds that.
+  Model* find(const std::string& name);
   std::vector<protocol::ChannelOffer> offers() const;
   void send_to(const protocol::Peer& peer, const protocol::Message& message);
   void send_encoded(const protocol::Peer& peer, const std::shared_ptr<const std::vector<std::byte>>& encoded);
