@@ -263,7 +263,7 @@ class Attached:
             return free[0]
         if self._twins is None or len(self._lanes) == _LANES_MAX:
             return None
-        twin = self._twins.make({id(self): self})
+        twin = self._twins.make({id(one): one for one in (self, *self._wrappers.values())})
         if twin is None:
             self._twins = None  # It cannot be doubled.
             return None

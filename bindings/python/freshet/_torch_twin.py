@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
-from typing import Any, Dict, Iterator, Mapping, NamedTuple
+import types
+import weakref
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 import torch
 
 _log = logging.getLogger("freshet")
 _PLAIN = (bool, int, float, str, type(None), tuple)
+_HOLD_NOTHING = (bool, int, float, str, bytes, type(None), type, types.ModuleType, types.CodeType, logging.Logger)
+_LOOKED_AT_MAX = 10_000  # Objects that twins share. With more of them a module counts as one that cannot be doubled.
 
 
 class Twin(NamedTuple):
@@ -26,7 +31,7 @@ class Twins:
 
     def make(self, known: Dict[int, Any]) -> Twin | None:
         """A twin, or None: the module cannot be doubled. `known` are objects that stay what they are, by their ids."""
-        if any(_keeps_its_own(part) for part in self._module.modules()):
+        if _keeps_its_own(self._module, known, self._named):
             return None
         memo = dict(known)
         for part in self._module.modules():
@@ -58,20 +63,64 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()
 
 
-def _keeps_its_own(part: torch.nn.Module) -> bool:
-    """A forward that was put into an object is a closure, mostly, over the object."""
-    return isinstance(part, torch.jit.ScriptModule) or hasattr(part, "_orig_mod") or \
-        any(_is_over_a_module(value) for value in vars(part).values())
-
-
-def _is_over_a_module(value: Any) -> bool:
-    for cell in getattr(value, "__closure__", None) or ():
-        try:
-            if isinstance(cell.cell_contents, torch.nn.Module):
+def _keeps_its_own(module: torch.nn.Module, known: Mapping[int, Any], named: Mapping[str, torch.Tensor]) -> bool:
+    """Whether a twin would compute with parts of the module itself, in another version. A copy has copies of what the module has,
+    except functions and hooks: these are the same in both, so what they hold may be no module, and no tensor of the module's."""
+    ours = {id(tensor) for tensor in named.values()}
+    seen: Dict[Tuple[int, bool], Any] = {(key, shared): value for key, value in known.items() for shared in (False, True)}
+    shared_count = 0
+    todo: List[Tuple[Any, bool]] = [(module, False)]
+    while todo:
+        value, shared = todo.pop()
+        if isinstance(value, _HOLD_NOTHING) or (id(value), shared) in seen:
+            continue
+        seen[id(value), shared] = value
+        shared_count += shared
+        if type(value) in weakref.ProxyTypes or shared_count > _LOOKED_AT_MAX:
+            return True
+        if isinstance(value, torch.Tensor):
+            if shared and (id(value) in ours or isinstance(value, torch.nn.Parameter)):
                 return True
+        elif isinstance(value, torch.nn.Module):
+            if shared or isinstance(value, torch.jit.ScriptModule) or hasattr(value, "_orig_mod"):
+                return True
+            todo += _parts_of(value)
+        elif isinstance(value, weakref.ref):
+            there = value()  # A recurrent module has some of its own tensors, and its copy makes them anew.
+            if shared or not isinstance(there, torch.Tensor):
+                todo.append((there, True))
+        elif isinstance(value, types.FunctionType):
+            todo += ((one, True) for one in _held_by(value))
+        else:
+            is_shared = shared or isinstance(value, types.BuiltinFunctionType) or hasattr(type(value), "__deepcopy__")
+            todo += ((one, is_shared) for one in gc.get_referents(value))
+    return False
+
+
+def _parts_of(module: torch.nn.Module) -> Iterator[Tuple[Any, bool]]:
+    """What a module has, and whether its twin has the very same. Hooks of state_dict() are in no forward; what compile() made of
+    the module is in no copy."""
+    for key, value in vars(module).items():
+        if key != "_compiled_call_impl" and not ("_hooks" in key and "state_dict" in key):
+            yield value, "_hooks" in key
+
+
+def _held_by(function: types.FunctionType) -> Iterator[Any]:
+    """What a function may use beside its arguments. Of what is global only what it names, and no functions of other files: these
+    are a library's."""
+    yield from (function.__defaults__, function.__kwdefaults__, vars(function))
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
         except ValueError:  # Nothing in it yet.
             pass
-    return False
+    codes = [function.__code__]
+    for code in codes:
+        codes += (one for one in code.co_consts if isinstance(one, types.CodeType))
+        for name in code.co_names:
+            one = function.__globals__.get(name)
+            if not isinstance(one, types.FunctionType) or one.__globals__ is function.__globals__:
+                yield one
 
 
 def _tensors_of(part: torch.nn.Module) -> Iterator[torch.Tensor]:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which version answered, one version for several forwards, and forwards that wait for no other."""
 import asyncio
+import functools
 import threading
+import weakref
 
 import pytest
 
@@ -210,6 +212,66 @@ def test_a_recurrent_module_and_lists_of_parts_have_twins(pair):
         served.lstm.register_forward_hook(lambda *_: hooked.append(1))
         assert torch.equal(in_thread(lambda: served(X)), trained(X)) and hooked
         assert not torch.equal(served(X), trained(X))
+
+
+class Adapted(Net):
+    def __init__(self):
+        super().__init__()
+        self.adapter = torch.nn.Linear(4, 1, bias=False)
+
+    def adapted(self, part, inputs, output):
+        return output + self.adapter(inputs[0])
+
+
+class Adapter:
+    __slots__ = ("layer",)
+
+    def __init__(self, layer):
+        self.layer = layer
+
+    def __call__(self, part, inputs, output):
+        return output + self.layer(inputs[0])
+
+
+a_global = None
+
+
+def by_a_global(part, inputs, output):
+    return output + a_global.adapter(inputs[0])
+
+
+HOOKS = {
+    "closure": lambda net: lambda part, inputs, output: output + net.adapter(inputs[0]),
+    "list in a closure": lambda net: (lambda held: lambda part, inputs, output: output + held[0](inputs[0]))([net.adapter]),
+    "method in a closure": lambda net: (lambda call: lambda part, inputs, output: output + call(inputs[0]))(net.adapter.forward),
+    "tensor in a closure": lambda net: (lambda own: lambda part, inputs, output: output + inputs[0] @ own.T)(net.adapter.weight),
+    "default": lambda net: lambda part, inputs, output, adapter=net.adapter: output + adapter(inputs[0]),
+    "partial": lambda net: functools.partial(lambda held, part, inputs, output: output + held["it"](inputs[0]), {"it": net.adapter}),
+    "method": lambda net: net.adapted,
+    "object": lambda net: Adapter(net.adapter),
+    "weak": lambda net: (lambda weak: lambda part, inputs, output: output + weak()(inputs[0]))(weakref.ref(net.adapter)),
+    "global": lambda net: by_a_global,
+}
+
+
+@pytest.mark.parametrize("kind", HOOKS)
+@pytest.mark.parametrize("of_a_part", [True, False])
+def test_no_forward_mixes_versions_where_a_hook_or_a_function_has_a_part_of_the_module(pair, monkeypatch, kind, of_a_part):
+    served = filled(Adapted(), 7)
+    monkeypatch.setitem(globals(), "a_global", served)
+    if of_a_part:
+        served.head.register_forward_hook(HOOKS[kind](served))
+    else:
+        served.hook = [HOOKS[kind](served)]
+        served.head.register_forward_hook(lambda part, inputs, output: output)
+        monkeypatch.setattr(Adapted, "forward", lambda self, x: 2 * self.hook[0](None, (x,), self.head(x)))
+    attached = ft.attach(served, pair[1])
+    first = published(pair, filled(Adapted(), 1))
+    with attached.hold() as version:
+        assert version == first and served(X).item() == 16
+        second = published(pair, filled(Adapted(), 2))
+        assert in_thread(lambda: (served(X).item(), attached.answered)) in ((16, first), (32, second))
+    assert served(X).item() == 32 and attached.answered == second
 
 
 @pytest.mark.parametrize("order", ["attached first", "compiled first", "in place", "compiled is attached"])
