@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import copy
 import functools
 import inspect
 import itertools
@@ -18,7 +19,7 @@ import torch
 from . import _lent
 from ._errors import Error, InvalidArgument, check_type
 from ._torch_arrays import _from_numpy, _named, _to_numpy, check_fits, view
-from ._torch_twin import Twins
+from ._torch_twin import Twins, copied
 from .subscriber import Snapshot, Subscriber
 
 _log = logging.getLogger("freshet")
@@ -89,7 +90,7 @@ class Attached:
         self._base = _Lane(module, named, module.forward)
         self._current = self._base  # The lane of the newest version that was taken.
         self._lanes = [self._base]
-        self._twins = Twins(module, named) if mode == "swap" and self._shadowed is None else None
+        self._twins = Twins(module, named, self._copied) if mode == "swap" and self._shadowed is None else None
         # The calls themselves are wrapped, since PyTorch runs no hook after Ctrl-C. torch.compile would trace the wrapper; it
         # leaves it out, and compiles what the wrapper calls.
         self._begin, self._end, self._answers, self._use = (
@@ -98,6 +99,8 @@ class Attached:
         for name in _methods_of(type(module)):
             if name not in vars(module):
                 self._wrappers[name] = self._method(getattr(type(module), name))
+        if "__deepcopy__" not in vars(module):
+            self._wrappers["__deepcopy__"] = lambda memo: self._copy(memo)  # A method would be copied, too.
         for name, wrapper in self._wrappers.items():
             object.__setattr__(module, name, wrapper)
         _attached.add(self)
@@ -263,14 +266,31 @@ class Attached:
             return free[0]
         if self._twins is None or len(self._lanes) == _LANES_MAX:
             return None
-        twin = self._twins.make({id(one): one for one in (self, *self._wrappers.values())})
+        twin = self._twins.make(self._known())
         if twin is None:
             self._twins = None  # It cannot be doubled.
             return None
-        for name in self._wrappers:
-            vars(twin.module).pop(name, None)
         self._lanes.append(_Lane(twin.module, twin.named, twin.module.forward))
         return self._lanes[-1]
+
+    def _known(self) -> Dict[int, Any]:
+        """What is in no copy of the module anew, by ids."""
+        return {id(one): one for one in (self, *self._wrappers.values())}
+
+    def _copied(self, memo: Dict[int, Any]) -> torch.nn.Module:
+        """A plain module, as this one was before attach().
+        REQUIRES: the lock, since all of it has one version."""
+        memo.update(self._known())
+        made = copied(self._module, memo)
+        for name in self._wrappers:
+            vars(made).pop(name, None)
+        if self._shadowed is not None:
+            object.__setattr__(made, "forward", copy.deepcopy(self._shadowed, memo))
+        return made
+
+    def _copy(self, memo: Dict[int, Any]) -> torch.nn.Module:
+        with self._lock:
+            return self._copied(memo)
 
     def refresh(self) -> int:
         """Takes the newest version, if there is a newer one, and says which the module has now. Each forward takes it by itself,
@@ -424,6 +444,7 @@ def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap", 
            leaves them out.
 
     A forward that raised, or that Ctrl-C ended, counts as ended. When the subscriber was closed, and in a forked child, the
-    module goes on with the weights that it has, which is logged once. close() ends it, as the end of a `with` does. For servers:
-    a module that trains is not to be attached."""
+    module goes on with the weights that it has, which is logged once. close() ends it, as the end of a `with` does. What
+    copy.deepcopy() makes of the module is a plain one, with weights of its own. For servers: a module that trains is not to be
+    attached."""
     return Attached(module, subscriber, mode, strict)

@@ -7,7 +7,7 @@ import gc
 import logging
 import types
 import weakref
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 import torch
 
@@ -25,9 +25,11 @@ class Twin(NamedTuple):
 class Twins:
     """Makes twins of one module. They share what has no name in `state_dict()`: further tensors, and hooks."""
 
-    def __init__(self, module: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, module: torch.nn.Module, named: Mapping[str, torch.Tensor],
+                 copied: Callable[[Dict[int, Any]], torch.nn.Module]) -> None:
         self._module = module
         self._named = named
+        self._copied = copied  # The module, with what is known of copies.
 
     def make(self, known: Dict[int, Any]) -> Twin | None:
         """A twin, or None: the module cannot be doubled. `known` are objects that stay what they are, by their ids."""
@@ -40,7 +42,7 @@ class Twins:
         named = {name: _like(tensor) for name, tensor in self._named.items()}
         memo.update((id(tensor), named[name]) for name, tensor in self._named.items())
         try:
-            twin = copy.deepcopy(self._module, memo)
+            twin = self._copied(memo)
         except Exception as error:  # Whatever a part of it says.
             _log.info("the attached module cannot be doubled, so forwards wait for each other when a version comes: %s", error)
             return None
@@ -55,6 +57,17 @@ class Twins:
             for key, value in vars(mine).items():
                 if isinstance(value, _PLAIN) and there.get(key, twin) is not value:
                     there[key] = value
+
+
+def copied(module: torch.nn.Module, memo: Dict[int, Any]) -> torch.nn.Module:
+    """What copy.deepcopy() makes of a module, whose own attribute `__deepcopy__` is not asked."""
+    copier = getattr(type(module), "__deepcopy__", None)
+    if copier is not None:
+        return copier(module, memo)
+    make, arguments, state = (*module.__reduce_ex__(4), None)[:3]
+    made = memo[id(module)] = make(*copy.deepcopy(arguments, memo))
+    made.__setstate__(copy.deepcopy(state, memo))
+    return made
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

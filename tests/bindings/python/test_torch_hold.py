@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which version answered, one version for several forwards, and forwards that wait for no other."""
 import asyncio
+import copy
 import functools
 import threading
 import weakref
@@ -212,6 +213,37 @@ def test_a_recurrent_module_and_lists_of_parts_have_twins(pair):
         served.lstm.register_forward_hook(lambda *_: hooked.append(1))
         assert torch.equal(in_thread(lambda: served(X)), trained(X)) and hooked
         assert not torch.equal(served(X), trained(X))
+
+
+class Copied(Net):
+    """With a way of its own to be copied."""
+
+    def __deepcopy__(self, memo):
+        made = memo[id(self)] = type(self).__new__(type(self))
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
+
+
+@pytest.mark.parametrize("mode", ["swap", "copy"])
+@pytest.mark.parametrize("kind", ["plain", "forward of its own", "copied its own way"])
+def test_a_deep_copy_is_a_plain_module_with_weights_of_its_own(pair, mode, kind):
+    served = filled(Copied() if kind == "copied its own way" else Net(), 7)
+    if kind == "forward of its own":
+        served.forward = functools.partial(type(served).forward, served)
+    before = set(vars(served))
+    attached = ft.attach(served, pair[1], mode=mode)
+    serve(pair, 1)
+    assert served(X).item() == 8
+    one, within = copy.deepcopy(served), copy.deepcopy(torch.nn.Sequential(served))[0]
+    serve(pair, 2)
+    assert served(X).item() == 16
+    for made in (one, within):
+        assert set(vars(made)) == before
+        assert made(X).item() == 8 and made.encode(X) == 4
+        assert filled(made, 5)(X).item() == 40 and made.generate(X, 1) == [40] and served(X).item() == 16
+    attached.detach()
+    assert set(vars(served)) == before
+    assert filled(copy.deepcopy(served), 3)(X).item() == 24 and served(X).item() == 16
 
 
 class Adapted(Net):
