@@ -55,8 +55,9 @@ class _Lane:
 class _Use:
     """A forward, a method or a hold() that is on its way."""
 
-    def __init__(self, holds: bool = False) -> None:
+    def __init__(self, holds: bool = False, suspends: bool = False) -> None:
         self.holds = holds
+        self.is_waited_for = not holds and not suspends  # Else it may need the very thread that would wait, to go on.
         self.lane: _Lane | None = None
         self.version = 0
         self.ended = False  # Contexts that were copied meanwhile still have it.
@@ -142,7 +143,7 @@ class Attached:
         if inspect.iscoroutinefunction(function):
             @functools.wraps(function)
             async def awaited(*inputs: Any, **how: Any) -> Any:
-                with self._within() as module:
+                with self._within(suspends=True) as module:
                     return await function(module, *inputs, **how)
             return awaited
 
@@ -154,7 +155,7 @@ class Attached:
         return call
 
     @contextlib.contextmanager
-    def _within(self) -> Iterator[torch.nn.Module]:
+    def _within(self, suspends: bool = False) -> Iterator[torch.nn.Module]:
         use = self._use()
         if use is not None and use.lane is not None:
             yield use.lane.module
@@ -162,7 +163,7 @@ class Attached:
         if not self._follows:
             yield self._module
             return
-        use = _Use()
+        use = _Use(suspends=suspends)
         try:
             yield self._begin(use).module
         finally:
@@ -251,7 +252,7 @@ class Attached:
                 at_most = (now - self._late_since) / _SHARE
                 inside = [(use, since) for lane in self._lanes for use, since in lane.inside.items()]
                 is_old = now - min(since for _, since in inside) > at_most
-                if any(use.holds for use, _ in inside) or (is_old and not patiently):  # A hold may be this thread's, of another task.
+                if not all(use.is_waited_for for use, _ in inside) or (is_old and not patiently):
                     return self._current
                 self._changed.wait(None if patiently else at_most)
         except Error:
@@ -296,7 +297,7 @@ class Attached:
         """Takes the newest version, if there is a newer one, and says which the module has now. Each forward takes it by itself,
         and goes on with what it has when that fails; after detach() this does nothing, and inside of a forward or a hold() it
         changes nothing there. Where the module cannot be doubled it waits for forwards that are on their way, but not for a
-        hold().
+        hold(), nor for a method that awaits.
 
         FailedPrecondition names the tensor that the model lacks, has in another shape or type, or that the module lacks; the
         module then keeps what it had."""
@@ -344,10 +345,10 @@ class Attached:
 
     def detach(self) -> None:
         """The module keeps the weights that it has, in memory of its own, and follows no more. Waits for forwards that are
-        on their way. A hold() keeps its version to its end."""
+        on their way. A hold(), and a method that awaits, keep their version to their end."""
         mine = self._use()
         with self._lock:
-            while any(use is not mine and not use.holds and not use.ended for lane in self._lanes for use in lane.inside):
+            while any(use is not mine and use.is_waited_for and not use.ended for lane in self._lanes for use in lane.inside):
                 self._changed.wait()
             if not self._follows:
                 return

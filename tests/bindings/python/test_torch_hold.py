@@ -145,6 +145,29 @@ def test_one_answer_of_many_forwards_has_one_version_and_other_methods_follow(pa
     assert served(X).item() == 816 and served.encode(X) == 204 and not {"forward", "encode", "generate"} & vars(served).keys()
 
 
+@pytest.mark.parametrize("mode", ["swap", "copy"])
+@pytest.mark.parametrize("ends", ["refresh", "detach", "with"])
+def test_nobody_waits_for_a_method_that_awaits(pair, mode, ends):
+    """It may be suspended in the loop of the very thread that would wait. It keeps its version to its end."""
+    served = filled(Net(), 7)
+
+    async def tasks():
+        with ft.attach(served, pair[1], mode=mode) as attached:
+            first = serve(pair, 1)
+            slow = asyncio.create_task(served.generate_slowly(X, 3))
+            await asyncio.sleep(0)
+            second = serve(pair, 2)
+            if ends == "refresh":
+                assert attached.refresh() == (second if mode == "swap" else first)
+                assert served(X).item() == (16 if mode == "swap" else 8)
+            elif ends == "detach":
+                attached.detach()
+        return await slow, served(X).item()
+
+    answers, after = in_thread(lambda: asyncio.run(tasks()))
+    assert answers == [8, 8, 8] and after in (8, 16)
+
+
 @pytest.mark.parametrize("mode, locked", [("swap", False), ("swap", True), ("copy", False)])
 def test_a_slow_forward_delays_no_other(pair, mode, locked):
     """Nor does it keep versions away, where the module can be doubled; a lock cannot."""
