@@ -19,7 +19,7 @@ import torch
 from . import _lent
 from ._errors import Error, InvalidArgument, check_type
 from ._torch_arrays import _from_numpy, _named, _to_numpy, check_fits, view
-from ._torch_twin import Twins, copied
+from ._torch_twin import Twin, Twins, copied
 from .subscriber import Snapshot, Subscriber
 
 _log = logging.getLogger("freshet")
@@ -36,10 +36,11 @@ class _Lane:
     """A module with a version in it: the user's, or a twin with other tensors, for forwards that begin while the user's is
     still in use with an older version."""
 
-    def __init__(self, module: torch.nn.Module, named: Mapping[str, torch.Tensor], forward: Callable[..., Any]) -> None:
+    def __init__(self, module: torch.nn.Module, named: Mapping[str, torch.Tensor], twin: Twin | None = None) -> None:
         self.module = module
         self.named = named
-        self.forward = forward
+        self.forward = module.forward
+        self.twin = twin
         self.version = 0
         self.came: Mapping[str, torch.Tensor] | None = None  # What its tensors are views of.
         self.taking: Mapping[str, torch.Tensor] | None = None  # While it is half of another version.
@@ -88,7 +89,7 @@ class Attached:
         self._late_since: float | None = None  # Since when a newer version waits for forwards.
         self._follows = True
         self._shadowed = vars(module).get("forward")
-        self._base = _Lane(module, named, module.forward)
+        self._base = _Lane(module, named)
         self._current = self._base  # The lane of the newest version that was taken.
         self._lanes = [self._base]
         self._twins = Twins(module, named, self._copied) if mode == "swap" and self._shadowed is None else None
@@ -238,6 +239,8 @@ class Attached:
         newest = None
         try:
             while True:
+                if not self._is_like_the_module(self._current):
+                    self._current = self._base
                 newest = self._subscriber.version
                 if newest in (0, self._current.version) or (newest == self._refused and not patiently):
                     self._late_since = None
@@ -262,17 +265,24 @@ class Attached:
             raise
 
     def _free_lane(self) -> _Lane | None:
-        free = [lane for lane in self._lanes if lane.is_free()]
-        if free:
-            return free[0]
+        for lane in list(self._lanes):
+            if lane.is_free() and self._is_like_the_module(lane):
+                return lane
         if self._twins is None or len(self._lanes) == _LANES_MAX:
             return None
         twin = self._twins.make(self._known())
         if twin is None:
-            self._twins = None  # It cannot be doubled.
             return None
-        self._lanes.append(_Lane(twin.module, twin.named, twin.module.forward))
+        self._lanes.append(_Lane(twin.module, twin.named, twin))
         return self._lanes[-1]
+
+    def _is_like_the_module(self, lane: _Lane) -> bool:
+        """A twin has what was set on the module since. One that is a twin no more is left out, once nobody is in it."""
+        if lane.twin is None or self._twins is None or self._twins.bring_up_to_date(lane.twin):
+            return True
+        if lane.is_free():
+            self._lanes.remove(lane)
+        return False
 
     def _known(self) -> Dict[int, Any]:
         """What is in no copy of the module anew, by ids."""
@@ -311,8 +321,6 @@ class Attached:
     def _take(self, lane: _Lane, snapshot: Snapshot) -> None:
         came = view(snapshot)
         check_fits((self._base.named, self._tied), came, f"{snapshot.model}@{snapshot.version}", self._strict)
-        if lane is not self._base and self._twins is not None:
-            self._twins.bring_up_to_date(lane.module)
         try:
             self._put(lane, came, snapshot)
         finally:

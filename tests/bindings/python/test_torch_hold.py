@@ -215,13 +215,15 @@ def test_ctrl_c_where_a_forward_ends_leaves_the_module_free(pair, monkeypatch):
     assert served(X).item() == 16 and attached.answered == version and served.head.weight[0, 0] == 2
 
 
-def test_a_recurrent_module_and_lists_of_parts_have_twins(pair):
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_recurrent_module_and_lists_of_parts_have_twins(pair, kind):
     class Parts(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.lstm = torch.nn.LSTM(4, 3)
             self.register_buffer("mask", torch.ones(3), persistent=False)
-            self.parts = [self.lstm]
+            self.parts = kind([self.lstm])
+            self.own_hooks = [1]
 
         def forward(self, x):
             return self.parts[0](x)[0] * self.mask
@@ -327,6 +329,23 @@ def test_no_forward_mixes_versions_where_a_hook_or_a_function_has_a_part_of_the_
         second = published(pair, filled(Adapted(), 2))
         assert in_thread(lambda: (served(X).item(), attached.answered)) in ((16, first), (32, second))
     assert served(X).item() == 32 and attached.answered == second
+
+
+def test_a_twin_begins_with_what_the_module_has_by_now(pair):
+    served = filled(Adapted(), 7)
+    attached = ft.attach(served, pair[1])
+    first = published(pair, filled(Adapted(), 1))
+    with attached.hold():
+        assert served(X).item() == 8
+        second = published(pair, filled(Adapted(), 2))
+        assert in_thread(lambda: served(X).item()) == 16
+        served.scale = 3  # No version came since.
+        assert in_thread(lambda: (served(X).item(), attached.answered)) == (48, second)
+        served.head = torch.nn.Sequential(served.head, torch.nn.Identity())
+        assert in_thread(lambda: (served(X).item(), attached.answered)) == (48, second)
+        served.head.register_forward_hook(lambda part, inputs, output: output + served.adapter(inputs[0]))
+        assert in_thread(lambda: (served(X).item(), attached.answered)) == (48, first), "it cannot be doubled any more"
+    assert served(X).item() == 96 and attached.answered == second
 
 
 @pytest.mark.parametrize("order", ["attached first", "compiled first", "in place", "compiled is attached"])
