@@ -111,10 +111,19 @@ def _pairs(mine: List[str], theirs: List[str], counted: set[str], roots: Tuple[s
     for here, there in groups.values():
         if set(here) == set(there):
             pairs.update((path, there[rest]) for rest, path in here.items())
-        elif len(here) == len(there) and all(f"/{plain[a]}".endswith(f"/{plain[b]}") or f"/{plain[b]}".endswith(f"/{plain[a]}")
-                                             for a, b in zip(here, there)):
-            pairs.update(zip(here.values(), there.values()))
+            continue
+        ours, others = (sorted(side, key=lambda rest: _counts(rest, counted)) for side in (here, there))
+        if len(here) == len(there) and all(f"/{plain[a]}".endswith(f"/{plain[b]}") or f"/{plain[b]}".endswith(f"/{plain[a]}")
+                                           for a, b in zip(ours, others)):
+            pairs.update((here[a], there[b]) for a, b in zip(ours, others))
     return pairs
+
+
+def _counts(rest: str, counted: set[str]) -> List[int]:
+    """How far Keras had counted at each name that it made, the layer's before those of models around it: a file that is in order of
+    its names has dense_10 before dense_9."""
+    parts = (re.fullmatch(r"(.*?)(?:_(\d+))?", part) for part in reversed(rest.split("/")))
+    return [int(part[2] or 0) for part in parts if part is not None and part[1] in counted]
 
 
 def _functional_of(model: Any) -> Any:

@@ -15,6 +15,7 @@ pytest.importorskip(os.environ["KERAS_BACKEND"])
 import freshet
 import freshet.keras as fk
 from conftest import PATIENCE, eventually
+from freshet._keras_graph import counterparts
 
 X = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
 Y = (X.sum(axis=1, keepdims=True) > 0).astype(np.float32)
@@ -183,6 +184,18 @@ def test_a_layer_that_the_program_named_gets_its_own_weights():
     fk.save_weights(saved, "counted")
     fk.load_weights(other, "counted")
     assert equal(saved, other)
+
+
+@pytest.mark.parametrize("first", [0, 8, 98])
+def test_names_that_keras_made_are_paired_by_what_it_counted(first):
+    """A file may be in order of its names, where dense_10 is before dense_9."""
+    inner = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), keras.layers.Dense(4)])
+    model = keras.Sequential([keras.Input((4,)), *(keras.layers.Dense(4) for _ in range(3)), inner])
+    paths, layers = [variable.path for variable in model.weights], [*inner.layers, *model.layers[:3]]
+    counted = lambda at: f"dense_{first + at}" if first + at else "dense"
+    came = {path: path.replace(f"{model.name}/", "sequential_70/").replace(f"{layer.name}/", f"{counted(at)}/")
+            for at, layer in enumerate(layers) for path in paths if f"/{layer.name}/" in path}
+    assert len(came) == 10 and counterparts(model, paths, sorted(came.values())) == came
 
 
 def test_a_version_of_a_larger_network_is_refused_unless_it_is_asked_for(folder, caplog):
