@@ -18,13 +18,24 @@ namespace {
 constexpr std::uint64_t kBlockBytes = std::uint64_t{2} << 20;
 
 struct FreeBlocks {
-  void operator()(std::byte* bytes) const { ::operator delete[](bytes, std::align_val_t{kBlockBytes}); }
+  bool aligned = false;
+  void operator()(std::byte* bytes) const {
+    if (aligned) {
+      ::operator delete[](bytes, std::align_val_t{kBlockBytes});
+    } else {
+      ::operator delete[](bytes);
+    }
+  }
 };
 using BlockMemory = std::unique_ptr<std::byte[], FreeBlocks>;
 
-/// None of it is there before it is written.
+/// None of it is there before it is written. What is smaller than a block is not aligned to one: a model may have very
+/// many small tensors, and each would take the room of a whole block.
 BlockMemory block_memory(std::uint64_t bytes) {
-  return BlockMemory(static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kBlockBytes}, std::nothrow)));
+  const bool aligned = bytes >= kBlockBytes;
+  void* const memory = aligned ? ::operator new[](bytes, std::align_val_t{kBlockBytes}, std::nothrow)
+                               : ::operator new[](bytes, std::nothrow);
+  return BlockMemory(static_cast<std::byte*>(memory), FreeBlocks{.aligned = aligned});
 }
 
 Error no_such_put() {
