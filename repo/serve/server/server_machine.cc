@@ -215,7 +215,9 @@ void ServerMachine::on_chunk(const Peer& peer, std::uint64_t request, std::uint6
   if (call->upload->is_complete()) {
     store(ticket, *call);
   } else if (call->uncredited >= limits_.window_bytes / kCreditParts) {
+    const bool was_owed = call->owed.has_value();
     give_credit(*call, now);
+    if (call->owed && !was_owed && none_goes_on()) invite_waiting(now);
   }
 }
 
@@ -244,7 +246,7 @@ bool ServerMachine::may_have_room(std::uint64_t turn, const std::string& owner, 
 
 void ServerMachine::give_credit(Call& call, Time now) {
   const std::uint64_t more = std::min(call.uncredited, call.upload->bytes() - call.room);
-  if (!may_have_room(call.turn, call.owner, more, now)) {
+  if (more > 0 && !may_have_room(call.turn, call.owner, more, now)) {
     if (!call.owed) call.owed = now;
     return;
   }
@@ -319,10 +321,30 @@ void ServerMachine::on_dropped(Ticket ticket, Time now) {
   invite_waiting(now);
 }
 
+void ServerMachine::credit_owed(Time now) {
+  for (const auto& [turn, ticket] : uploads_) {
+    Call& call = calls_.at(ticket);
+    if (call.owed) give_credit(call, now);
+  }
+}
+
+bool ServerMachine::none_goes_on() const {
+  std::uint64_t room = 0;
+  for (const auto& [turn, ticket] : uploads_) {
+    const Call& call = calls_.at(ticket);
+    if (!call.owed) return false;
+    room += call.room;
+  }
+  return uploads_.size() > 1 && room == upload_bytes_;  // Else one is being stored, and will give its room back.
+}
+
 void ServerMachine::invite_waiting(Time now) {
-  const auto begun = uploads_;
-  for (const auto& [turn, ticket] : begun) {
-    if (const auto at = calls_.find(ticket); at != calls_.end() && at->second.owed) give_credit(at->second, now);
+  credit_owed(now);
+  while (none_goes_on()) {
+    fail_call(uploads_.rbegin()->second,
+              Error(Code::unavailable, "the room for uploads is full of tensors of puts that all wait for more of it, "
+                                       "and this one began last: put it again"));
+    credit_owed(now);
   }
   for (std::size_t looked = waiting_.size(); looked > 0; --looked) {
     const Ticket ticket = waiting_.front();

@@ -13,7 +13,8 @@
 ///
 /// An upload's room is what came of it and what its client may send now, not what it announced. So that uploads end,
 /// one keeps the right to the rest of its room: the first of those that keep up. Others get credit only beside that
-/// rest. A key's uploads, but for its first, have at most half of the room.
+/// rest. A key's uploads, but for its first, have at most half of the room. An upload that pauses lets others take what
+/// it needs later. Where none can go on for want of room, the one that began last fails, so that the first one ends.
 ///
 /// A put goes like this: the question is worked on (which tensors are wanted?), on_planned() reserves room and invites
 /// the client to send them, on_chunk() collects them, and when the last is there the version is stored. The client may
@@ -247,6 +248,9 @@ class ServerMachine {
   void end_call(Ticket ticket);
   void fail_call(Ticket ticket, Error error);
   void invite_waiting(Time now);
+  void credit_owed(Time now);
+  /// Every upload that was begun waits for room, and only the end of one of them would give some.
+  bool none_goes_on() const;
   void invite(Ticket ticket, Call& call, Time now);
   void give_credit(Call& call, Time now);
   bool keeps_up(const Call& call, Time now) const;

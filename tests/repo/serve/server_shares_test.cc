@@ -188,6 +188,73 @@ TEST_F(UploadRoom, WhatDoesNotFitTogetherGoesOnOneAfterTheOther) {
   EXPECT_EQ(stored_, (std::vector<Ticket>{1, 2}));
 }
 
+TEST_F(UploadRoom, WhereNoneCanGoOnTheLastOneFailsAndTheFirstOneEnds) {
+  begin("first", 750);
+  send("first", 350);
+  begin("second", 750);
+  pass(4, {"first", "second"});
+  send("second", 750);
+  EXPECT_LT(sent_["second"], 750u) << "it took what the first left while that paused";
+  EXPECT_TRUE(refused_.empty());
+  send("first", 400);
+  EXPECT_EQ(refused_, (std::vector<Peer>{"second"}));
+  EXPECT_EQ(stored_, (std::vector<Ticket>{1}));
+}
+
+TEST_F(UploadRoom, LargeOnesThatGrewBesideASlowOneDoNotKeepEachOtherFromTheRest) {
+  begin("slow", 120);
+  send("slow", 1);
+  begin("second", 750);
+  begin("third", 750);
+  while (credit_["second"] + credit_["third"] > 0) {
+    send("second", 10);
+    send("third", 10);
+  }
+  send("slow", 119);
+  EXPECT_EQ(stored_, (std::vector<Ticket>{1}));
+  machine_.on_answered(1, stored_reply(2), now_);
+  take();
+  EXPECT_TRUE(refused_.empty()) << "it left room";
+  while (refused_.empty() && credit_["second"] + credit_["third"] > 0) {
+    send("third", 10);
+    send("second", 10);
+  }
+  EXPECT_EQ(refused_, (std::vector<Peer>{"third"}));
+  send("second", 750 - sent_["second"]);
+  EXPECT_EQ(stored_, (std::vector<Ticket>{1, 2}));
+}
+
+TEST_F(UploadRoom, OneKeysUploadsDoNotKeepEachOtherFromTheRest) {
+  begin("first", 750, "key");
+  send("first", 10);
+  begin("second", 750, "key");
+  pass(4, {"first", "second"});
+  send("second", 750);
+  EXPECT_LE(sent_["second"], 500u) << "its key has half of the room";
+  EXPECT_TRUE(refused_.empty());
+  send("first", 740);
+  EXPECT_EQ(refused_, (std::vector<Peer>{"second"}));
+  EXPECT_EQ(stored_, (std::vector<Ticket>{1}));
+}
+
+TEST_F(UploadRoom, NoneFailsWhileOneThatIsBeingStoredWillLeaveRoom) {
+  begin("stored", 300);
+  send("stored", 300);
+  begin("first", 600);
+  send("first", 300);
+  begin("second", 600);
+  pass(4, {"first", "second"});
+  send("second", 600);
+  send("first", 300);
+  EXPECT_EQ(credit_["first"] + credit_["second"], 0u);
+  EXPECT_TRUE(refused_.empty());
+  machine_.on_answered(1, stored_reply(2), now_);
+  take();
+  send("first", 600 - sent_["first"]);
+  EXPECT_TRUE(refused_.empty());
+  EXPECT_EQ(stored_, (std::vector<Ticket>{1, 2}));
+}
+
 TEST_F(UploadRoom, AKeysFurtherUploadsHaveHalfOfIt) {
   begin("first", 100, "key");
   begin("second", 900, "key");
