@@ -34,9 +34,10 @@ namespace {
 constexpr int kMessagesPerRound = 256;
 /// Replies that wait for one client in its socket. One that asks and does not read is put out.
 constexpr int kRepliesMax = 128;
-/// What a client may have on its way here and not taken yet: its largest message, and windows of several uploads.
+/// What a client may have on its way here and not taken yet: its largest message, and windows of several uploads; and
+/// what all may, windows of many.
 constexpr ArrivalLimits kArrivals{.connection_bytes = kMessageBytesMax + (std::uint64_t{128} << 20),
-                                  .all_bytes = kMessageBytesMax + (std::uint64_t{192} << 20),
+                                  .all_bytes = kMessageBytesMax + (std::uint64_t{512} << 20),
                                   .growth_bytes = std::uint64_t{192} << 20};
 /// Answers that wait for clients. One that asks and does not read is put out; where all together have too many waiting,
 /// the one with the most is. An honest client has up to 64 calls, of 4 MiB each, and reads while it asks.

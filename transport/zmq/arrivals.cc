@@ -22,6 +22,11 @@ namespace {
 
 constexpr long kLookAgainNs = 10'000'000;
 constexpr std::size_t kStirsPerCall = 64;
+/// After so many looks at a connection of which nothing was received, it has half a message and no backlog. A message
+/// that is not large comes within them.
+constexpr int kLooksOfHalf = 25;
+/// Less is the beginning of a message as all have.
+constexpr std::uint64_t kBeginning = std::uint64_t{64} << 10;
 constexpr std::size_t kInfoBytesNeeded =
     offsetof(tcp_info, tcpi_bytes_received) + sizeof(tcp_info::tcpi_bytes_received);
 
@@ -57,6 +62,7 @@ void Arrivals::took(int connection, std::uint64_t bytes) {
   const auto at = connections_.find(connection);
   if (at == connections_.end()) return;
   at->second.taken += bytes;
+  at->second.looks = 0;
   taken_ += bytes;
 }
 
@@ -89,7 +95,7 @@ std::uint64_t Arrivals::resident_bytes() {
 
 /// ZeroMQ tells nobody how many parts a message has that is not whole yet, and bytes do not tell it either. Memory
 /// does.
-bool Arrivals::grows_too_much(std::uint64_t waiting) {
+bool Arrivals::grows_too_much(std::uint64_t waiting, std::uint64_t halves) {
   if (limits_.growth_bytes == 0) return false;
   // What ended gives its memory back, or the next one's would come on top.
   if (waiting <= ArrivalLimits::kAllBytesSmall && std::exchange(to_trim_, false)) ::malloc_trim(0);
@@ -100,8 +106,11 @@ bool Arrivals::grows_too_much(std::uint64_t waiting) {
     return false;
   }
   const bool too_much = resident > resident_then_ + limits_.growth_bytes + 2 * (waiting + taken_ - taken_then_);
-  to_trim_ = to_trim_ || too_much;
-  return too_much;
+  if (!too_much) return false;
+  look_later();
+  if (halves <= ArrivalLimits::kAllBytesSmall) return false;
+  to_trim_ = true;
+  return true;
 }
 
 void Arrivals::look_later() {
@@ -139,8 +148,8 @@ bool Arrivals::is_due() {
 std::vector<Arrivals::Excess> Arrivals::look() {
   std::vector<Excess> excess;
   if (!is_due()) return excess;
-  Excess most;
-  std::uint64_t all = 0;
+  Excess most, most_of_halves;
+  std::uint64_t all = 0, halves = 0;
   for (auto& [descriptor, connection] : connections_) {
     if (connection.stirred) {
       connection.stirred = false;
@@ -150,13 +159,19 @@ std::vector<Arrivals::Excess> Arrivals::look() {
     }
     const std::uint64_t waiting = connection.waiting();
     all += waiting;
+    connection.looks = waiting <= kBeginning ? 0 : std::min(connection.looks + 1, kLooksOfHalf);
+    if (connection.looks == kLooksOfHalf) {
+      halves += waiting;
+      if (waiting > most_of_halves.bytes) most_of_halves = {.connection = descriptor, .bytes = waiting};
+    }
     if (waiting > limits_.connection_bytes) {
       excess.push_back({.connection = descriptor, .bytes = waiting});
     } else if (waiting > most.bytes) {
       most = {.connection = descriptor, .bytes = waiting};
     }
   }
-  if (excess.empty() && (all > limits_.all_bytes || grows_too_much(all))) excess.push_back(most);
+  if (excess.empty() && all > limits_.all_bytes) excess.push_back(most);
+  if (excess.empty() && grows_too_much(all, halves)) excess.push_back(most_of_halves);
   // What they have sent goes when they are removed; whether that was enough is to be seen.
   if (!excess.empty()) look_later();
   return excess;

@@ -21,8 +21,9 @@ struct ArrivalLimits {
   std::uint64_t connection_bytes = std::uint64_t{1} << 20;
   std::uint64_t all_bytes = std::uint64_t{8} << 20;  ///< Of all connections together.
   /// Where the limits above are so large that 32 times as much is too much: by how much this process's memory may grow
-  /// while more than kAllBytesSmall wait, beside twice the bytes that came meanwhile. 0: by any. Only for processes
-  /// that do little else.
+  /// while more than kAllBytesSmall wait, beside twice the bytes that came meanwhile. 0: by any. The process may have
+  /// grown for other reasons, so it counts only while half messages have kAllBytesSmall too: connections of which so
+  /// long nothing was received whole that it is not for want of a turn. An upload's chunks are received all the while.
   std::uint64_t growth_bytes = 0;
   static constexpr std::uint64_t kAllBytesSmall = std::uint64_t{4} << 20;
 };
@@ -47,7 +48,8 @@ class Arrivals {
   };
   /// Of this process, in memory now; 0 where the system does not tell.
   static std::uint64_t resident_bytes();
-  /// Whose connections are to be ended. They are told again until they are removed.
+  /// Whose connections are to be ended: of several that are too much together, the one with the most. They are told
+  /// again until they are removed.
   std::vector<Excess> look();
   std::uint64_t waiting(int connection) const;
 
@@ -56,13 +58,14 @@ class Arrivals {
     std::uint64_t arrived = 0;  ///< When it was last measured.
     std::uint64_t taken = 0;
     bool stirred = false;  ///< Something came since it was measured.
+    int looks = 0;         ///< At it, in a row, when something waited and nothing had been received since the last.
     std::uint64_t waiting() const { return arrived > taken ? arrived - taken : 0; }
   };
   bool is_due();
   void look_later();
   void watch(int connection, int operation) const;
   static void measure(int descriptor, Connection& connection);
-  bool grows_too_much(std::uint64_t waiting);
+  bool grows_too_much(std::uint64_t waiting, std::uint64_t halves);
 
   const ArrivalLimits limits_;
   const FileDescriptor epoll_;
