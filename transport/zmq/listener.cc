@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t kConnectionsMax = 4096;
 /// Of the descriptors that the process may have; a publisher has two listeners.
 constexpr std::size_t kShareOfDescriptors = 4;
+/// A key that is alone leaves so much for another one to come in.
+constexpr std::size_t kShareForOthers = 8;
 
 std::string reason_of(const SocketMonitor::Event& event) {
   if (event.kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) return "went away in the middle of the handshake";
@@ -43,6 +45,10 @@ std::size_t Listener::connections_max() {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return kConnectionsMax / kShareOfDescriptors;
   return std::clamp<std::size_t>(files.rlim_cur / kShareOfDescriptors, 16, kConnectionsMax);
+}
+
+std::size_t Listener::key_connections_max(std::size_t connections_max, bool is_alone) {
+  return is_alone ? connections_max - connections_max / kShareForOthers : (connections_max + 1) / 2;
 }
 
 Listener::Peer Listener::peer_of(int descriptor) {
@@ -147,10 +153,15 @@ void Listener::note_key(int descriptor, std::string_view key) {
   at->second.key = key;
   const auto has_key = [&](const auto& peer) { return peer.second.key == key; };
   const auto of_key = static_cast<std::size_t>(std::ranges::count_if(peers_, has_key));
-  if (of_key <= connections_max_ / 2) return;
-  rejects_.count(format("{} is disconnected: {} connections at {} have its key, and one key may have {}",
-                        name_of(at->second), of_key, socket_.address.text(), connections_max_ / 2),
-                 system_clock().now());
+  const auto has_other = [&](const auto& peer) { return !peer.second.key.empty() && peer.second.key != key; };
+  const bool is_alone = std::ranges::none_of(peers_, has_other);
+  const std::size_t most = key_connections_max(connections_max_, is_alone);
+  if (of_key <= most) return;
+  rejects_.count(
+      format("{} is disconnected: {} connections at {} have its key, and one key may have {}{}: give clients keys of "
+             "their own, or raise the limit of open files (ulimit -n)",
+             name_of(at->second), of_key, socket_.address.text(), most, is_alone ? "" : " while others are connected"),
+      system_clock().now());
   put_out(descriptor);
 }
 

@@ -46,8 +46,8 @@ class Listener {
   bool admits(int descriptor);
   /// The socket was just found to have no more messages: none of a connection that ended is left.
   void on_drained() { suspects_.clear(); }
-  /// The key of whoever sends a message by that connection: what put_out_unless() looks at. One key has at most half of
-  /// the connections that a listener lets stand: its next one is ended.
+  /// The key of whoever sends a message by that connection: what put_out_unless() looks at. One key has at most
+  /// key_connections_max(): its next one is ended.
   void note_key(int descriptor, std::string_view key);
   /// Ends the connections whose noted key is none of those.
   void put_out_unless(const std::function<bool(const std::string& key)>& is_admitted);
@@ -58,6 +58,8 @@ class Listener {
 
   /// How many connections a listener lets stand, by the descriptors that this process may have.
   static std::size_t connections_max();
+  /// How many of so many one key may have: half, or most of them while no other key has any.
+  static std::size_t key_connections_max(std::size_t connections_max, bool is_alone);
 
  private:
   struct Peer {

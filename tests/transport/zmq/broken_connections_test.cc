@@ -203,6 +203,12 @@ class WithoutEnd : public ::testing::Test {
   Listener listener_{socket_, Neighbours::all, kLimits, [this](int) { ++ended_; }};
 };
 
+TEST(ListenerShares, AKeyThatIsAloneLeavesSomeForOthersAndElseHalf) {
+  EXPECT_EQ(Listener::key_connections_max(256, /*is_alone=*/true), 224u);
+  EXPECT_EQ(Listener::key_connections_max(256, /*is_alone=*/false), 128u);
+  EXPECT_EQ(Listener::key_connections_max(1, /*is_alone=*/true), 1u);
+}
+
 TEST_F(WithoutEnd, AMessageWhosePartsNeverEndIsPutOut) {
   RawZmtp peer(socket_.address.text());
   ASSERT_TRUE(peer && peer.shake_hands());

@@ -213,9 +213,11 @@ void Server::welcome(const Identity& identity, const Frame& frame, int descripto
     return listener_.put_out(descriptor);
   }
   const auto has_key = [&](const auto& entry) { return entry.second.key == key; };
-  if (!key.empty() && 2 * std::ranges::count_if(connections_, has_key) >= static_cast<std::ptrdiff_t>(peers_max_)) {
-    rejects_.count(format("{} is disconnected: its key has half of the {} clients that may be",
-                          listener_.name_of(descriptor), peers_max_),
+  const auto of_key = static_cast<std::size_t>(std::ranges::count_if(connections_, has_key));
+  const std::size_t most = Listener::key_connections_max(peers_max_, of_key == connections_.size());
+  if (!key.empty() && of_key >= most) {
+    rejects_.count(format("{} is disconnected: its key has {} of the {} clients that may be, the most for one key now",
+                          listener_.name_of(descriptor), of_key, peers_max_),
                    now);
     return listener_.put_out(descriptor);
   }
