@@ -69,19 +69,21 @@ TEST_F(Streaming, EveryVersionComesInOrderAndLatestPointsToTheLast) {
 
 TEST_F(Streaming, WhoWantsEveryVersionHearsOfThoseThatDidNotCome) {
   constexpr int kVersions = 100;  // More than the publisher keeps in a queue.
-  std::vector<std::string> publish = {"publish", "net"};
-  for (int version = 1; version <= kVersions; ++version) {
-    publish.push_back(file_of(chain(1, 2, static_cast<char>(version)), std::to_string(version) + ".safetensors"));
-  }
+  std::filesystem::create_directory(folder_ / "in");
   const std::string gate = folder_ / "gate";
   ASSERT_EQ(::mkfifo(gate.c_str(), 0600), 0);
   const std::string wait_once = "test -e " + gate + ".passed || { : > " + gate + ".passed; cat " + gate + "; } # {}";
   Running subscriber =
       start({"subscribe", "net", "--every", "--out", folder_ / "out", "--count", "40", "--exec", wait_once});
-  Running publisher = start(publish);
+  Running publisher = start({"publish", "net", "--watch", folder_ / "in"});
+  const auto publish = [&](int version) {
+    drop(folder_ / "in", std::to_string(version) + ".safetensors", encoded(chain(1, 2, static_cast<char>(version))));
+    ASSERT_EQ(publisher.next_json()["version"], version);
+  };
+  publish(1);
   const Json first = subscriber.next_json();
   EXPECT_EQ(first["gap_before"], 0);
-  for (int version = 1; version <= kVersions; ++version) ASSERT_EQ(publisher.next_json()["version"], version);
+  for (int version = 2; version <= kVersions; ++version) publish(version);
   write_file(gate, "go\n");
   int before = first["version"];
   int missed = 0;
