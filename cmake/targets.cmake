@@ -81,7 +81,7 @@ add_custom_target(programs)
 add_custom_target(user_programs)
 
 # Compiles the benchmarks' sources without the optimiser, and links nothing: this shows that they still compile.
-# scripts/test.sh --all builds this target, since no test runs a benchmark's program.
+# scripts/test.sh --all builds this target. The one program that tests run (schedules) is built with its tests.
 add_custom_target(benchmarks_compile)
 function(freshet_compiles name)
   add_library(${name}_compiles OBJECT EXCLUDE_FROM_ALL ${ARGN})
