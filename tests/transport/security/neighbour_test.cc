@@ -23,8 +23,8 @@ namespace {
 using namespace freshet::test;
 
 /// A connection over loopback, both ends in this process.
-struct Pair {
-  explicit Pair(int family) : listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+struct LoopbackConnection {
+  explicit LoopbackConnection(int family) : listener(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_storage at{};
     at.ss_family = static_cast<sa_family_t>(family);
     if (family == AF_INET) reinterpret_cast<sockaddr_in&>(at).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -42,50 +42,50 @@ struct Pair {
 
 TEST(SocketOwner, IsTheUserAtTheOtherEnd) {
   for (const int family : {AF_INET, AF_INET6}) {
-    const Pair pair(family);
-    if (!pair.made && family == AF_INET6) GTEST_SKIP() << "this host has no IPv6 loopback";
-    const auto ends = ends_of(pair.here.get());
+    const LoopbackConnection connection(family);
+    if (!connection.made && family == AF_INET6) GTEST_SKIP() << "this host has no IPv6 loopback";
+    const auto ends = ends_of(connection.here.get());
     ASSERT_TRUE(ends) << ends.error().message();
     EXPECT_EQ(owner_of_peer(*ends).value(), ::geteuid());
     EXPECT_EQ(owner_by_table(*ends).value(), ::geteuid());
     const auto asked = owner_by_asking(*ends);
     EXPECT_EQ(asked.value_or(::geteuid()), ::geteuid());
-    EXPECT_TRUE(check_same_user(pair.here.get()));
+    EXPECT_TRUE(check_same_user(connection.here.get()));
   }
 }
 
 TEST(SocketOwner, IsNobodyOnceTheOtherEndIsClosed) {
-  Pair pair(AF_INET);
-  const auto ends = ends_of(pair.here.get());
+  LoopbackConnection connection(AF_INET);
+  const auto ends = ends_of(connection.here.get());
   // Closed, it is half open for as long as this side is, and the kernel says that it is root's.
-  pair.there = FileDescriptor();
+  connection.there = FileDescriptor();
   EXPECT_EQ(owner_of_peer(*ends).error().code(), Code::not_found);
   EXPECT_EQ(owner_by_table(*ends).error().code(), Code::not_found);
-  EXPECT_FALSE(check_same_user(pair.here.get()));
+  EXPECT_FALSE(check_same_user(connection.here.get()));
 }
 
 TEST(SocketOwner, IsNotWhoListensOnThatPort) {
-  Pair pair(AF_INET);
-  auto ends = ends_of(pair.here.get());
+  LoopbackConnection connection(AF_INET);
+  auto ends = ends_of(connection.here.get());
   ends->peer = ends->own;  // There is a socket with this end: the listener.
   EXPECT_EQ(owner_by_asking(*ends).error().code(), Code::not_found);
-  EXPECT_FALSE(check_same_user(pair.listener.get()));
+  EXPECT_FALSE(check_same_user(connection.listener.get()));
 }
 
 TEST(SocketOwner, IsWhoListensThere) {
   for (const int family : {AF_INET, AF_INET6}) {
-    Pair pair(family);
-    if (!pair.made && family == AF_INET6) GTEST_SKIP() << "this host has no IPv6 loopback";
-    const sockaddr_storage there = ends_of(pair.here.get())->own;
+    LoopbackConnection connection(family);
+    if (!connection.made && family == AF_INET6) GTEST_SKIP() << "this host has no IPv6 loopback";
+    const sockaddr_storage there = ends_of(connection.here.get())->own;
     EXPECT_TRUE(check_listener(there));
-    pair.listener = FileDescriptor();
+    connection.listener = FileDescriptor();
     EXPECT_EQ(check_listener(there).error().code(), Code::unavailable) << "its connections are no listeners";
   }
 }
 
 TEST(SocketOwner, IsTheTablesListenerToo) {
-  const Pair pair(AF_INET);
-  ConnectionEnds listener = ends_of(pair.here.get()).value();
+  const LoopbackConnection connection(AF_INET);
+  ConnectionEnds listener = ends_of(connection.here.get()).value();
   listener.peer = std::exchange(listener.own, {});
   listener.own.ss_family = AF_INET;
   EXPECT_EQ(owner_by_table(listener).value(), ::geteuid());
