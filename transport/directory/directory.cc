@@ -5,6 +5,7 @@
 
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/similar_names.h"
 
 namespace freshet {
 namespace {
@@ -80,6 +81,15 @@ Status check_server(const std::string& model, const Directory::Server& server, C
     return fail(std::move(status).error().with_context("server of " + model));
   }
   return {};
+}
+
+std::string models_beside(Directory& directory, const std::string& model) {
+  std::vector<std::string> names;
+  const auto entries = directory.list();
+  for (std::size_t i = 0; entries && i < entries->size(); ++i) {
+    if ((*entries)[i].model != model) names.push_back((*entries)[i].model);
+  }
+  return here_are(model, names);
 }
 
 }  // namespace freshet

@@ -160,6 +160,10 @@ Result<std::unique_ptr<Directory>> open_directory(const std::string& text);
 /// Whether `text` (or, if it is empty, the environment) names a directory of many hosts.
 bool is_remote_directory(const std::string& text);
 
+/// "here are: net2, other", for an error about a model that nobody publishes: the models of the directory without this
+/// one. Empty if there are none, or if the directory does not answer.
+std::string models_beside(Directory& directory, const std::string& model);
+
 /// For every implementation: the error of a swap that does not go forward, or that has numbers out of range.
 Status check_swap(const std::string& model, const CurrentVersion& expected, const CurrentVersion& desired);
 /// "demo is at (epoch 2, version 17, held), not at (epoch 1, version 19)", failed_precondition.

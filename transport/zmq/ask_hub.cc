@@ -21,8 +21,11 @@ constexpr Duration kAskAgain = std::chrono::milliseconds(500);
 Result<std::string> find_address(const HubQuestion& question) {
   if (!question.at.empty()) return question.at;
   FRESHET_ASSIGN(const std::unique_ptr<Directory> directory, open_directory(question.directory));
-  FRESHET_ASSIGN(Directory::Entry entry, directory->lookup(question.model));
-  return std::move(entry.control);
+  Result<Directory::Entry> entry = directory->lookup(question.model);
+  if (entry) return std::move(entry->control);
+  const bool is_absent = entry.error().code() == Code::not_found;
+  const std::string others = is_absent ? models_beside(*directory, question.model) : std::string();
+  return fail(entry.error().code(), format("{}{}{}", entry.error().message(), others.empty() ? "" : "; ", others));
 }
 
 /// The answer, nothing when none came by `until`. Errors are those that waiting cannot mend.

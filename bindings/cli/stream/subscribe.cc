@@ -9,7 +9,6 @@
 #include "bindings/cli/stream/version_feed.h"
 #include "bindings/cli/stream/version_folder.h"
 #include "core/base/format.h"
-#include "core/words/similar_names.h"
 #include "transport/directory/directory.h"
 #include "transport/option_text.h"
 #include "transport/publisher.h"
@@ -159,13 +158,8 @@ class FileSubscriber {
 
   std::string nobody() const {
     if (!arguments_.at.empty()) return format("no publisher of {} answers at {}", arguments_.model, arguments_.at);
-    std::vector<std::string> names;
     const auto directory = open_directory(arguments_.directory);
-    const auto entries = directory ? (*directory)->list() : fail(directory.error());
-    for (std::size_t i = 0; entries && i < entries->size(); ++i) {
-      if ((*entries)[i].model != arguments_.model) names.push_back((*entries)[i].model);
-    }
-    const std::string others = here_are(arguments_.model, names);
+    const std::string others = directory ? models_beside(**directory, arguments_.model) : std::string();
     return format("no publisher of {} answers{}{}", arguments_.model, others.empty() ? "" : "; ", others);
   }
 

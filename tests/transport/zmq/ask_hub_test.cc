@@ -2,6 +2,7 @@
 #include "transport/zmq/ask_hub.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <functional>
 #include <stop_token>
@@ -11,6 +12,8 @@
 #include <zmq.hpp>
 
 #include "tests/support/eventually.h"
+#include "tests/support/temporary_folder.h"
+#include "transport/directory/directory.h"
 
 namespace freshet {
 namespace {
@@ -86,6 +89,26 @@ TEST_F(AskHub, TheDeadlineEndsItWhileWordsCome) {
   const auto [words, ended] = ask(kAtMost, outlast);
   EXPECT_LE(words, 1) << "more had come by then";
   EXPECT_EQ(ended, Code::timed_out);
+}
+
+TEST_F(AskHub, AModelThatNobodyPublishesIsAnsweredWithThoseThatAreThere) {
+  const TemporaryFolder folder;
+  const auto directory = open_directory(folder.path());
+  ASSERT_TRUE(directory) << directory.error().message();
+  const auto claim = (*directory)->claim("resnet");
+  ASSERT_TRUE(claim) << claim.error().message();
+  ASSERT_TRUE((*claim)->advertise({.model = "resnet", .pid = ::getpid(), .control = talker_.address()}));
+  const SecurityOptions security;
+  const auto answer = ask_hub({.model = "resent",
+                               .at = "",
+                               .directory = folder.path(),
+                               .security = security,
+                               .request = protocol::StatRequest{},
+                               .is_answer = [](const protocol::Message&) { return true; }},
+                              std::chrono::seconds(5), {});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code(), Code::not_found);
+  EXPECT_NE(answer.error().message().find("here are: resnet"), std::string::npos) << answer.error().message();
 }
 
 }  // namespace
