@@ -6,7 +6,8 @@
 ///
 /// In reading order:
 ///   1. ids.h: names. MODEL@V for people, (run, incarnation, sequence) for versions, that plus a tensor for a segment.
-///   2. dtype.h, tensor.h: element types, specifications, and views over bytes that belong to somebody else.
+///   2. dtype.h, tensor.h, memory_kind.h: element types, specifications, views over bytes that belong to somebody else,
+///      and the kind of memory that the bytes lie in.
 ///   3. graph.h: an architecture, a graph of leaf-layer calls, and the slot id of each call.
 ///   4. manifest.h: a version: its architecture, its owner map (for each tensor, the version that wrote its bytes),
 ///      digests.
@@ -32,5 +33,6 @@
 #include "core/model/graph.h"
 #include "core/model/ids.h"
 #include "core/model/manifest.h"
+#include "core/model/memory_kind.h"
 #include "core/model/tensor.h"
 #include "core/safetensors/safetensors.h"

@@ -22,6 +22,7 @@
 #include "core/base/result.h"
 #include "core/model/graph.h"
 #include "core/model/manifest.h"
+#include "core/model/memory_kind.h"
 #include "core/model/tensor.h"
 #include "transport/channel_kind.h"
 #include "transport/current.h"
@@ -196,11 +197,9 @@ struct PublisherStat {
 
 class Publisher;
 
-/// The kind of memory that bound tensors lie in.
-enum class MemoryKind : std::uint8_t { host };
-
 struct BindOptions {
-  /// If this build cannot read this kind of memory, each publish() and begin() answers `unsupported`.
+  /// What the tensors lie in. If this build cannot read this kind of memory, each publish() and begin() answers
+  /// `unsupported`.
   MemoryKind memory = MemoryKind::host;
 };
 
