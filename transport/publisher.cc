@@ -36,6 +36,8 @@ Status Publisher::Impl::start() {
                                 .huge_pages = options_.huge_pages},
                                {.make_room = [this](std::uint64_t bytes) { hub_->shed_queues(options_.model, bytes); },
                                 .on_sealed = [this](SealedCapture sealed) { return on_sealed(std::move(sealed)); },
+                                .on_failed = [this](std::uint64_t ticket,
+                                                    const Error& error) { on_failed(ticket, error); },
                                 .on_slab = [this](Bytes memory) { hub_->register_memory(memory); }}));
   {
     MutexLock lock(mutex_);
@@ -325,6 +327,12 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
                 .publish_started_ns = started.time_since_epoch().count()},
                std::move(slabs), [this, report] { reports_.finish(report.version, report); });
   return true;
+}
+
+void Publisher::Impl::on_failed(std::uint64_t ticket, const Error& error) {
+  const VersionNumber number = take_pending(ticket).number;
+  if (closing_) return cancel(number);
+  reports_.finish(number, fail(Error(error).with_context(format("publish {}@{}", options_.model, number))));
 }
 
 void Publisher::Impl::count(const CommitReport& report) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -29,24 +28,31 @@ std::size_t helpers_of(const Capture::Options& options) {
   return std::min<std::size_t>(std::thread::hardware_concurrency() / kProcessorsPerHelper, kHelpersMax);
 }
 
+/// Marks the tensors that the request asks for.
+void mark_wanted(std::vector<bool>& tensors, const Capture::Request& request) {
+  if (request.kind != Capture::Kind::only) return tensors.assign(tensors.size(), true);
+  for (const std::uint32_t index : request.indices) tensors[index] = true;
+}
+
 }  // namespace
 
 class Capture::Impl {
  public:
-  Impl(Options options, Hooks hooks)
+  Impl(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier)
       : options_(std::move(options)),
-        make_room_(std::move(hooks.make_room)),
+        hooks_(std::move(hooks)),
         arena_({.name = options_.name,
                 .lock_memory = options_.lock_memory,
                 .huge_pages = options_.huge_pages,
-                .on_slab = std::move(hooks.on_slab)}),
-        crew_(helpers_of(options_)),
-        sealer_(arena_, std::move(hooks.on_sealed)) {
+                .on_slab = hooks_.on_slab}),
+        copier_(copier != nullptr ? std::move(copier) : std::make_unique<CopyCrew>(helpers_of(options_))),
+        sealer_(arena_, hooks_) {
     arena_.raise_limit(options_.arena_limit_bytes);
   }
+  /// The worker waits for copies; a copier that ends completes them.
+  ~Impl() { copier_.reset(); }
 
   Status prepare(const Architecture& architecture);
-  void resume_from(std::vector<Digest> digests);
   Status begin();
   Result<Receipt> add(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices);
   void abandon();
@@ -59,32 +65,27 @@ class Capture::Impl {
  private:
   using Want = SlabArena::Want;
 
-  /// What add() copied.
+  /// What add() issued.
   struct Open {
-    std::vector<CaptureSealer::Tensor> tensors;
-    std::vector<std::optional<std::size_t>> place_of;  ///< In `tensors`, by tensor.
-    std::uint64_t bytes = 0;
+    CaptureSealer::Copies copies;
+    std::vector<std::optional<SegmentIndex>> segment_of;  ///< By tensor.
+    Receipt receipt;
   };
 
   Status check(std::span<const TensorView> tensors) const;
   Status check_indices(std::span<const std::uint32_t> indices) const;
-  std::vector<std::uint32_t> tensors_wanted(const Request& request) const;
+  std::vector<std::uint32_t> tensors_wanted(const Request& request);
   Status find_segments(std::span<Want> wants);
-  std::vector<CaptureSealer::Tensor> copy(std::span<const TensorView> tensors, std::span<const Want> wants);
-  void drop_unchanged(std::vector<CaptureSealer::Tensor>& captured, const Request& request);
-  void carry(const Request& request);
+  Receipt issue(std::span<const TensorView> tensors, std::span<const Want> wants, CaptureSealer::Copies& copies);
 
   const Options options_;
-  const std::function<void(std::uint64_t)> make_room_;
+  Hooks hooks_;
   SlabArena arena_;
-  CopyCrew crew_;
+  std::unique_ptr<TensorCopier> copier_;  ///< It writes into the arena until it is gone.
 
   // The capturing thread's own.
   std::vector<std::uint64_t> tensor_bytes_;  ///< Of the prepared architecture.
-  std::vector<Digest> digests_;              ///< Of the last capture; of the resumed version before the first.
-  bool first_ = true;                        ///< Nothing was captured of this architecture yet.
-  bool resumed_ = false;
-  std::vector<bool> carried_;  ///< Tensors that a failed capture left undone.
+  std::vector<bool> missed_;                 ///< Tensors that the next capture takes, whatever is named.
   std::optional<Open> open_;
 
   CaptureSealer sealer_;  ///< Last: its thread uses the rest.
@@ -128,17 +129,9 @@ Status Capture::Impl::prepare(const Architecture& architecture) {
   arena_.abandon(wants);
   if (!one_copy) return fail(std::move(status.error()).with_context("prepare memory for the model"));
   tensor_bytes_ = std::move(sizes);
-  digests_.assign(tensor_bytes_.size(), Digest{});
-  carried_.assign(tensor_bytes_.size(), false);
-  first_ = true;
-  resumed_ = false;
+  missed_.assign(tensor_bytes_.size(), true);
+  sealer_.begin_architecture(tensor_bytes_.size());
   return {};
-}
-
-void Capture::Impl::resume_from(std::vector<Digest> digests) {
-  FRESHET_CHECK(first_ && digests.size() == tensor_bytes_.size());
-  digests_ = std::move(digests);
-  resumed_ = true;
 }
 
 Status Capture::Impl::begin() {
@@ -146,7 +139,7 @@ Status Capture::Impl::begin() {
   if (open_) return fail(Code::failed_precondition, "capture: one is open already");
   sealer_.wait_for_turn();
   open_.emplace();
-  open_->place_of.resize(tensor_bytes_.size());
+  open_->segment_of.resize(tensor_bytes_.size());
   return {};
 }
 
@@ -154,49 +147,41 @@ Result<Capture::Receipt> Capture::Impl::add(std::span<const TensorView> tensors,
                                             std::span<const std::uint32_t> indices) {
   if (!open_) return fail(Code::failed_precondition, "capture: none is open");
   FRESHET_TRY(check_indices(indices));
+  std::vector<std::uint32_t> given(indices.begin(), indices.end());
+  std::ranges::sort(given);
+  given.erase(std::unique(given.begin(), given.end()), given.end());
   std::vector<Want> wants;
-  Receipt receipt;
-  std::vector<CopyTask> again;
-  std::vector<std::size_t> again_at;
-  for (const std::uint32_t tensor : indices) {
+  bool is_again = false;
+  for (const std::uint32_t tensor : given) {
     if (tensors.size() != tensor_bytes_.size() || tensors[tensor].data.size() != tensor_bytes_[tensor]) {
       FRESHET_TRY(check(tensors));  // Which says what is wrong.
     }
-    std::optional<std::size_t>& place = open_->place_of[tensor];
-    if (place && *place < open_->tensors.size()) {
-      again.push_back(
-          {.to = arena_.memory(arena_.place(open_->tensors[*place].segment)), .from = tensors[tensor].data});
-      again_at.push_back(*place);
-    } else if (!place) {
-      place = open_->tensors.size() + wants.size();
-      wants.push_back({.tensor = tensor, .bytes = tensor_bytes_[tensor]});
-    }
+    is_again = is_again || open_->segment_of[tensor];
+    wants.push_back({.tensor = tensor, .bytes = tensor_bytes_[tensor], .segment = open_->segment_of[tensor]});
   }
   if (auto status = find_segments(wants); !status) {
+    std::erase_if(wants, [&](const Want& want) { return open_->segment_of[want.tensor].has_value(); });
+    for (const Want& want : wants) missed_[want.tensor] = true;
     arena_.abandon(wants);
-    for (const Want& want : wants) carried_[want.tensor] = !first_;
     abandon();
     return fail(std::move(status.error()).with_context("capture"));
   }
-  auto captured = copy(tensors, wants);
-  crew_.run(again);
-  for (std::size_t i = 0; i < again.size(); ++i) open_->tensors[again_at[i]].digest = again[i].digest;
-  receipt.tensors = captured.size() + again.size();
-  for (const Want& want : wants) receipt.bytes += want.bytes;
-  for (const CopyTask& task : again) receipt.bytes += task.from.size();
-  open_->bytes += receipt.bytes;
-  open_->tensors.insert(open_->tensors.end(), captured.begin(), captured.end());
+  if (is_again) {
+    for (const auto& copies : open_->copies) copies->wait();
+  }
+  const Receipt receipt = issue(tensors, wants, open_->copies);
+  for (const Want& want : wants) open_->segment_of[want.tensor] = want.segment;
+  open_->receipt.tensors += receipt.tensors;
+  open_->receipt.bytes += receipt.bytes;
   return receipt;
 }
 
 void Capture::Impl::abandon() {
   if (!open_) return;
-  std::vector<SegmentIndex> segments;
-  for (const auto& tensor : open_->tensors) {
-    segments.push_back(tensor.segment);
-    if (!first_) carried_[tensor.index] = true;
+  for (std::size_t tensor = 0; tensor < missed_.size(); ++tensor) {
+    if (open_->segment_of[tensor]) missed_[tensor] = true;
   }
-  arena_.release(segments);
+  sealer_.push({.copies = std::move(open_->copies), .is_given_up = true});
   open_.reset();
 }
 
@@ -206,34 +191,23 @@ Result<Capture::Receipt> Capture::Impl::capture(const Request& request) {
   if (!open_) sealer_.wait_for_turn();
   std::vector<Want> wants;
   for (const std::uint32_t tensor : tensors_wanted(request)) {
-    if (open_ && open_->place_of[tensor]) continue;
+    if (open_ && open_->segment_of[tensor]) continue;
     wants.push_back({.tensor = tensor, .bytes = tensor_bytes_[tensor]});
   }
   if (auto status = find_segments(wants); !status) {
     arena_.abandon(wants);
-    carry(request);
+    mark_wanted(missed_, request);  // What this capture had no room for is the next one's.
     abandon();
     return fail(std::move(status.error()).with_context("capture"));
   }
-  auto captured = copy(request.tensors, wants);
-  Receipt receipt{.tensors = captured.size()};
-  for (const Want& want : wants) receipt.bytes += want.bytes;
-  if (open_) {
-    receipt.tensors += open_->tensors.size();
-    receipt.bytes += open_->bytes;
-    captured.insert(captured.end(), open_->tensors.begin(), open_->tensors.end());
-    std::ranges::sort(captured, {}, &CaptureSealer::Tensor::index);
-    open_.reset();
-  }
-  drop_unchanged(captured, request);
-  for (const auto& tensor : captured) digests_[tensor.index] = tensor.digest;
-  const bool fresh = std::exchange(first_, false);
-  std::fill(carried_.begin(), carried_.end(), false);
-  sealer_.push({.ticket = request.ticket,
-                .tensors_total = tensor_bytes_.size(),
-                .fresh = fresh,
-                .tensors = std::move(captured)});
-  return receipt;
+  Open taken;
+  if (open_) taken = *std::exchange(open_, std::nullopt);
+  const Receipt receipt = issue(request.tensors, wants, taken.copies);
+  std::fill(missed_.begin(), missed_.end(), false);
+  CaptureSealer::Job job{.ticket = request.ticket, .kind = request.kind, .copies = std::move(taken.copies)};
+  if (request.kind == Kind::only) job.named.assign(request.indices.begin(), request.indices.end());
+  sealer_.push(std::move(job));
+  return Receipt{.tensors = receipt.tensors + taken.receipt.tensors, .bytes = receipt.bytes + taken.receipt.bytes};
 }
 
 Status Capture::Impl::check(std::span<const TensorView> tensors) const {
@@ -258,19 +232,14 @@ Status Capture::Impl::check_indices(std::span<const std::uint32_t> indices) cons
   return {};
 }
 
-std::vector<std::uint32_t> Capture::Impl::tensors_wanted(const Request& request) const {
+std::vector<std::uint32_t> Capture::Impl::tensors_wanted(const Request& request) {
+  for (const std::uint32_t tensor : sealer_.lost()) missed_[tensor] = true;
+  std::vector<bool> is_wanted = missed_;
+  mark_wanted(is_wanted, request);
   std::vector<std::uint32_t> wanted;
-  if (first_ || request.kind != Kind::only) {
-    wanted.resize(tensor_bytes_.size());
-    std::iota(wanted.begin(), wanted.end(), 0u);
-    return wanted;
+  for (std::uint32_t tensor = 0; tensor < is_wanted.size(); ++tensor) {
+    if (is_wanted[tensor]) wanted.push_back(tensor);
   }
-  wanted.assign(request.indices.begin(), request.indices.end());
-  for (std::uint32_t tensor = 0; tensor < carried_.size(); ++tensor) {
-    if (carried_[tensor]) wanted.push_back(tensor);
-  }
-  std::sort(wanted.begin(), wanted.end());
-  wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
   return wanted;
 }
 
@@ -281,62 +250,37 @@ Status Capture::Impl::find_segments(std::span<Want> wants) {
   if (arena_.acquire(wants) == 0) return {};
   if (arena_.grow(wants)) return {};
   const std::uint64_t missing = arena_.acquire(wants);
-  if (missing > 0 && make_room_) make_room_(missing);
+  if (missing > 0 && hooks_.make_room) hooks_.make_room(missing);
   if (arena_.acquire(wants) == 0) return {};
   return arena_.grow(wants);
 }
 
-std::vector<CaptureSealer::Tensor> Capture::Impl::copy(std::span<const TensorView> tensors,
-                                                       std::span<const Want> wants) {
-  std::vector<CopyTask> tasks;
+Capture::Receipt Capture::Impl::issue(std::span<const TensorView> tensors, std::span<const Want> wants,
+                                      CaptureSealer::Copies& copies) {
+  Receipt receipt{.tensors = wants.size()};
+  if (wants.empty()) return receipt;
+  std::vector<CapturedTensor> captured;
+  std::vector<TensorCopy> list;
   for (const Want& want : wants) {
-    tasks.push_back({.to = arena_.memory(arena_.place(*want.segment)), .from = tensors[want.tensor].data});
+    captured.push_back({.index = want.tensor, .segment = *want.segment});
+    list.push_back({.to = arena_.memory(arena_.place(*want.segment)), .from = tensors[want.tensor].data});
+    receipt.bytes += want.bytes;
   }
-  crew_.run(tasks);
-  std::vector<CaptureSealer::Tensor> captured;
-  for (std::size_t i = 0; i < wants.size(); ++i) {
-    captured.push_back({.index = wants[i].tensor, .segment = *wants[i].segment, .digest = tasks[i].digest});
-  }
-  return captured;
+  const auto issued = std::make_shared<IssuedCopies>(std::move(captured));
+  copies.push_back(issued);
+  copier_->issue(std::move(list), [issued](TensorCopier::Copied copied) { issued->complete(std::move(copied)); });
+  return receipt;
 }
 
-/// Gives back the copies of tensors that are as they were, except those that the caller said changed. The first capture
-/// keeps every copy, since nobody else has the bytes here, and only notes which equal the resumed version's.
-void Capture::Impl::drop_unchanged(std::vector<CaptureSealer::Tensor>& captured, const Request& request) {
-  if (first_) {
-    for (auto& tensor : captured) tensor.changed = !resumed_ || tensor.digest != digests_[tensor.index];
-    return;
-  }
-  if (request.kind == Kind::all) return;
-  std::vector<bool> told(tensor_bytes_.size(), false);
-  if (request.kind == Kind::only) {
-    for (const std::uint32_t index : request.indices) told[index] = true;
-  }
-  std::vector<SegmentIndex> unchanged;
-  std::erase_if(captured, [&](const CaptureSealer::Tensor& tensor) {
-    if (told[tensor.index] || tensor.digest != digests_[tensor.index]) return false;
-    unchanged.push_back(tensor.segment);
-    return true;
-  });
-  arena_.release(unchanged);
-}
-
-void Capture::Impl::carry(const Request& request) {
-  if (first_) return;  // The next one takes everything anyway.
-  if (request.kind == Kind::only) {
-    for (const std::uint32_t index : request.indices) carried_[index] = true;
-  } else {
-    std::fill(carried_.begin(), carried_.end(), true);
-  }
-}
-
-Result<std::unique_ptr<Capture>> Capture::open(Options options, Hooks hooks) {
+Result<std::unique_ptr<Capture>> Capture::open(Options options, Hooks hooks,
+                                               std::unique_ptr<TensorCopier> copier) {
   if (!hooks.on_sealed) return fail(Code::invalid_argument, "open a capture: on_sealed is missing");
   if (!std::isfinite(options.arena_copies) || options.arena_copies < 1.0) {
     return fail(Code::invalid_argument, format("open a capture: {} copies of the model", options.arena_copies));
   }
   try {
-    return std::unique_ptr<Capture>(new Capture(std::make_unique<Impl>(std::move(options), std::move(hooks))));
+    return std::unique_ptr<Capture>(
+        new Capture(std::make_unique<Impl>(std::move(options), std::move(hooks), std::move(copier))));
   } catch (const std::system_error& error) {
     return fail(Code::unavailable, format("start a capture's thread: {}", error.what()));
   }
@@ -346,7 +290,7 @@ Capture::Capture(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Capture::~Capture() = default;
 
 Status Capture::prepare(const Architecture& architecture) { return impl_->prepare(architecture); }
-void Capture::resume_from(std::vector<Digest> digests) { impl_->resume_from(std::move(digests)); }
+void Capture::resume_from(std::vector<Digest> digests) { impl_->sealer().resume_from(digests); }
 Status Capture::begin() { return impl_->begin(); }
 Result<Capture::Receipt> Capture::add(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices) {
   return impl_->add(tensors, indices);

@@ -6,10 +6,15 @@
 /// version numbers, manifests or subscribers; the publisher's shell does, and returns segments that nobody names any
 /// more.
 ///
-/// A capture goes: segments are acquired, the tensors are copied and digested in one pass (core/vector/copy.h tells why
-/// that costs the loop no more than the copy), by the calling thread and a few helpers that share the tensors among
-/// them. When capture() returns, the caller may write its tensors again, and what changed is known. The worker then
-/// seals: it makes the segments live and calls on_sealed, in the order in which the captures were taken.
+/// A capture goes: segments are acquired, and a TensorCopier copies the tensors into them. When the copies are
+/// complete, a worker proves and compares the digests, makes the segments of the changed tensors live, and calls
+/// on_sealed, in the order in which the captures were taken. Copies of host memory are complete when capture() returns:
+/// the calling thread and a few helpers copy and digest in one pass (core/vector/copy.h tells why that costs the loop no
+/// more than the copy), the caller may write its tensors again, and the equal ones' segments are free. Copies that
+/// complete later: transport/publish/tensor_copier.h.
+///
+/// A copy that fails refuses its version, and each version that was captured since without the same tensors. The next
+/// capture takes these tensors again. What is given up before its copies are complete keeps its segments until then.
 ///
 /// `Equal` means equal digests: a tensor's digest is the proof that every later stage goes by, so bytes that it cannot
 /// tell apart are the same bytes to the whole system, and comparing them again in memory would cost as much as the
@@ -29,6 +34,7 @@
 #include "core/model/graph.h"
 #include "core/model/tensor.h"
 #include "transport/arena/slab_arena.h"
+#include "transport/publish/tensor_copier.h"
 
 namespace freshet {
 
@@ -69,6 +75,10 @@ class Capture {
     /// count as changed in the next one.
     std::function<bool(SealedCapture)> on_sealed;
 
+    /// Called on the worker thread, in the order of the seals, with no lock held: a copy failed, and the version comes
+    /// to nothing. May be empty.
+    std::function<void(std::uint64_t ticket, const Error& error)> on_failed;
+
     /// Called on the preparing or capturing thread, with no lock held, for each slab before it is used: what it is
     /// to be sent from may want to know it. May be empty.
     std::function<void(Bytes)> on_slab;
@@ -87,14 +97,17 @@ class Capture {
     std::span<const std::uint32_t> indices;  ///< For `only`: into tensors, any order; duplicates are ignored.
   };
 
-  /// What was copied by the time capture() returned.
+  /// What capture() or add() gave the copier.
   struct Receipt {
     std::uint64_t tensors = 0;
     std::uint64_t bytes = 0;
   };
 
-  static Result<std::unique_ptr<Capture>> open(Options options, Hooks hooks);
-  /// Seals the captures taken and not dropped (on_sealed is called for them), then ends the worker.
+  /// `copier`: null copies host memory.
+  static Result<std::unique_ptr<Capture>> open(Options options, Hooks hooks,
+                                               std::unique_ptr<TensorCopier> copier = nullptr);
+  /// Ends the copier, seals the captures taken and not dropped (on_sealed or on_failed is called for them), then ends
+  /// the worker.
   ~Capture();
 
   /// Creates and touches the memory for a model of this architecture. Called again with another one, the next capture
@@ -109,7 +122,8 @@ class Capture {
   /// Opens a capture: from now on add() copies some tensors of the version that the next capture() completes. Waits as
   /// capture() does. failed_precondition when nothing was prepared, or a capture is open.
   Status begin();
-  /// Copies these tensors now; capture() then takes these copies. A tensor that is given again is copied again.
+  /// Issues these tensors' copies now; capture() then takes these copies. A tensor that is given again is copied again,
+  /// when the copies before are complete.
   /// `tensors` are all of the architecture's. Errors as capture(); after out_of_space no capture is open any more, and
   /// the tensors that add() had are captured by the next capture.
   Result<Receipt> add(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices);
@@ -117,7 +131,7 @@ class Capture {
   void abandon();
   bool is_open() const;
 
-  /// Copies and returns. The first capture of an architecture takes everything. Waits for the seal of the capture
+  /// Issues the copies and returns. The first capture of an architecture takes everything. Waits for the seal of the capture
   /// before the last when the loop is faster than the digests. Completes an open capture: what add() copied is not
   /// copied again, and counts as changed where its bytes are not the last version's. The receipt counts all.
   ///

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/deadline.h"
@@ -12,8 +13,15 @@ namespace {
 constexpr std::size_t kJobsMax = 2;
 }  // namespace
 
-CaptureSealer::CaptureSealer(SlabArena& arena, std::function<bool(SealedCapture)> on_sealed)
-    : arena_(arena), on_sealed_(std::move(on_sealed)), thread_([this] { work(); }) {}
+void IssuedCopies::complete(TensorCopier::Copied copied) {
+  FRESHET_CHECK(!is_complete() && (!copied || copied->empty() || copied->size() == tensors.size()));
+  copied_ = std::move(copied);
+  complete_.store(true, std::memory_order_release);
+  complete_.notify_all();
+}
+
+CaptureSealer::CaptureSealer(SlabArena& arena, Capture::Hooks& hooks)
+    : arena_(arena), hooks_(hooks), thread_([this] { work(); }) {}
 
 CaptureSealer::~CaptureSealer() {
   {
@@ -24,17 +32,43 @@ CaptureSealer::~CaptureSealer() {
   thread_.join();
 }
 
+void CaptureSealer::begin_architecture(std::size_t tensors) {
+  MutexLock lock(mutex_);
+  FRESHET_CHECK(jobs_.empty());
+  last_.assign(tensors, Last{});
+  lost_.clear();
+  first_ = true;
+}
+
+void CaptureSealer::resume_from(const std::vector<Digest>& digests) {
+  MutexLock lock(mutex_);
+  FRESHET_CHECK(first_ && jobs_.empty() && digests.size() == last_.size());
+  for (std::size_t tensor = 0; tensor < digests.size(); ++tensor) last_[tensor].digest = digests[tensor];
+}
+
 void CaptureSealer::wait_for_turn() {
   MutexLock lock(mutex_);
   while (jobs_.size() >= kJobsMax) changed_.wait(mutex_);
 }
 
 void CaptureSealer::push(Job job) {
+  // A capture whose digests are missing is the worker's, which may take the time.
+  const bool is_ready = std::ranges::all_of(job.copies, [](const auto& copies) {
+    return copies->is_complete() && (!copies->copied() || copies->copied()->size() == copies->tensors.size());
+  });
+  if (is_ready) gather(job);
+  if (is_ready && job.is_given_up) return release(job);
   {
     MutexLock lock(mutex_);
+    if (is_ready && (jobs_.empty() || jobs_.back().is_settled)) settle(job);
     jobs_.push_back(std::move(job));
   }
   changed_.notify_all();
+}
+
+std::vector<std::uint32_t> CaptureSealer::lost() const {
+  MutexLock lock(mutex_);
+  return lost_;
 }
 
 Status CaptureSealer::wait_idle(Duration at_most) {
@@ -54,7 +88,9 @@ std::vector<std::uint64_t> CaptureSealer::drop_unbegun() {
     MutexLock lock(mutex_);
     if (jobs_.empty()) return dropped;
     // The first may not have been begun; who works on it takes it from where it is.
-    for (auto job = std::next(jobs_.begin()); job != jobs_.end(); ++job) dropped.push_back(job->ticket);
+    for (auto job = std::next(jobs_.begin()); job != jobs_.end(); ++job) {
+      if (!job->is_given_up) dropped.push_back(job->ticket);
+    }
     jobs_.resize(1);
   }
   changed_.notify_all();
@@ -68,14 +104,20 @@ void CaptureSealer::wait_idle() {
 
 void CaptureSealer::work() {
   for (;;) {
-    const Job* job = nullptr;
+    Job* job = nullptr;
     {
       MutexLock lock(mutex_);
       while (!stopping_ && jobs_.empty()) changed_.wait(mutex_);
       if (jobs_.empty()) return;
       job = &jobs_.front();  // A deque's elements stay where they are while others are pushed.
     }
-    seal(*job);
+    for (const auto& copies : job->copies) copies->wait();
+    gather(*job);
+    {
+      MutexLock lock(mutex_);
+      if (!job->is_settled) settle(*job);
+    }
+    finish(*job);
     {
       MutexLock lock(mutex_);
       jobs_.pop_front();
@@ -84,15 +126,91 @@ void CaptureSealer::work() {
   }
 }
 
+/// Collects the tensors of complete copies, once, and computes the digests that the copier did not.
+void CaptureSealer::gather(Job& job) {
+  for (const auto& copies : job.copies) {
+    const TensorCopier::Copied& copied = copies->copied();
+    if (!copied) job.copied = fail(Error(copied.error()));
+    for (std::size_t i = 0; copied && i < copies->tensors.size(); ++i) {
+      CapturedTensor& tensor = copies->tensors[i];
+      tensor.digest =
+          copied->empty() ? digest_of(std::as_const(arena_).bytes(arena_.place(tensor.segment))) : (*copied)[i];
+    }
+    job.tensors.insert(job.tensors.end(), copies->tensors.begin(), copies->tensors.end());
+  }
+  if (job.copies.size() > 1) {
+    // A tensor that was captured again has its last copy, in the same segment. So from the end on, the first one stays.
+    std::ranges::reverse(job.tensors);
+    std::ranges::stable_sort(job.tensors, {}, &CapturedTensor::index);
+    const auto rest = std::ranges::unique(job.tensors, {}, &CapturedTensor::index);
+    job.tensors.erase(rest.begin(), rest.end());
+  }
+  job.copies.clear();
+}
+
+/// Gives back the copies of tensors that are as they were, except those that the caller said changed. The first capture
+/// keeps every copy, since nobody else has the bytes here, and only notes which equal the resumed version's.
+void CaptureSealer::settle(Job& job) {
+  job.is_settled = true;
+  if (job.is_given_up) return;
+  if (!job.copied) return lose(job, job.copied.error());
+  if (!std::ranges::includes(job.tensors, lost_, {}, &CapturedTensor::index)) {
+    return lose(job, Error(Code::unavailable, "a copy for the version before failed, and this version needs it"));
+  }
+  lost_.clear();
+  job.is_first = std::exchange(first_, false);
+  FRESHET_CHECK(!job.is_first || job.tensors.size() == last_.size());
+  std::vector<bool> told(last_.size(), job.kind == Capture::Kind::all);
+  for (const std::uint32_t index : job.named) told[index] = true;
+  std::vector<SegmentIndex> unchanged;
+  std::vector<CapturedTensor> kept;
+  for (CapturedTensor& tensor : job.tensors) {
+    Last& last = last_[tensor.index];
+    const bool is_equal = last.digest == tensor.digest;
+    last.digest = tensor.digest;
+    const bool had_segment = std::exchange(last.has_segment, true);
+    tensor.changed = !is_equal || (had_segment && told[tensor.index]);
+    if (tensor.changed || !had_segment) {
+      kept.push_back(tensor);
+    } else {
+      unchanged.push_back(tensor.segment);
+    }
+  }
+  job.tensors = std::move(kept);
+  arena_.release(unchanged);
+}
+
+/// What a failed copy was to bring is nowhere: the tensors' memory may have changed since. So the version is none, and
+/// neither is one that was issued since without these tensors. The next capture takes them all.
+void CaptureSealer::lose(Job& job, Error error) {
+  std::vector<std::uint32_t> lost = std::exchange(lost_, {});
+  for (const CapturedTensor& tensor : job.tensors) lost.push_back(tensor.index);
+  std::ranges::sort(lost);
+  lost.erase(std::unique(lost.begin(), lost.end()), lost.end());
+  lost_ = std::move(lost);
+  job.copied = fail(std::move(error).with_context("copy the tensors"));
+}
+
+void CaptureSealer::release(const Job& job) {
+  std::vector<SegmentIndex> segments;
+  for (const CapturedTensor& tensor : job.tensors) segments.push_back(tensor.segment);
+  arena_.release(segments);
+}
+
+void CaptureSealer::finish(const Job& job) {
+  if (!job.is_given_up && job.copied) return seal(job);
+  release(job);
+  if (!job.is_given_up && hooks_.on_failed) hooks_.on_failed(job.ticket, job.copied.error());
+}
+
 void CaptureSealer::seal(const Job& job) {
-  if (job.fresh) {
-    FRESHET_CHECK(job.tensors.size() == job.tensors_total);
-    segments_.assign(job.tensors_total, 0);
-    digests_.assign(job.tensors_total, Digest{});
+  if (job.is_first) {
+    segments_.assign(job.tensors.size(), 0);
+    digests_.assign(job.tensors.size(), Digest{});
   }
   SealedCapture sealed{.ticket = job.ticket};
   std::vector<SegmentIndex> fresh_segments;
-  for (const Tensor& tensor : job.tensors) {
+  for (const CapturedTensor& tensor : job.tensors) {
     segments_[tensor.index] = tensor.segment;
     digests_[tensor.index] = tensor.digest;
     fresh_segments.push_back(tensor.segment);
@@ -105,7 +223,7 @@ void CaptureSealer::seal(const Job& job) {
   sealed.digests = digests_;
   for (const std::uint32_t tensor : sealed.changed) sealed.changed_bytes += sealed.places[tensor].bytes;
   for (const auto& slab : arena_.slabs()) sealed.slab_bytes.push_back(slab.bytes);
-  if (on_sealed_(std::move(sealed))) {
+  if (hooks_.on_sealed(std::move(sealed))) {
     refused_.clear();
   } else {
     refused_.insert(refused_.end(), job.tensors.begin(), job.tensors.end());
@@ -116,9 +234,9 @@ void CaptureSealer::seal(const Job& job) {
 void CaptureSealer::merge_refused(const Job& job, std::vector<std::uint32_t>& changed) {
   if (refused_.empty()) return;
   std::vector<SegmentIndex> replaced;
-  std::vector<Tensor> kept;
-  for (const Tensor& tensor : refused_) {
-    if (job.fresh || segments_[tensor.index] != tensor.segment) {
+  std::vector<CapturedTensor> kept;
+  for (const CapturedTensor& tensor : refused_) {
+    if (job.is_first || segments_[tensor.index] != tensor.segment) {
       replaced.push_back(tensor.segment);
     } else {
       kept.push_back(tensor);

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The end of a capture, behind the loop: a thread that keeps what the last version is made of, puts each capture's
-/// tensors in their places, makes the new segments live, and hands the whole over.
+/// The end of a capture, behind the loop. In ticket order, a complete capture is settled: tensors that equal those of
+/// the version before are dropped. Then a thread puts the others in their places, makes the new segments live, and
+/// hands the whole over. Where the copies are complete when they are pushed, and nothing older is unsettled, the
+/// capturing thread settles, so the dropped segments are free for its next capture.
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -14,31 +19,68 @@
 #include "core/base/mutex.h"
 #include "transport/arena/slab_arena.h"
 #include "transport/publish/capture.h"
+#include "transport/publish/tensor_copier.h"
 
 namespace freshet {
 
+/// A tensor of a capture, and the segment that its copy goes into.
+struct CapturedTensor {
+  std::uint32_t index = 0;
+  SegmentIndex segment = 0;
+  Digest digest;
+  bool changed = true;  ///< False when a resumed version had the same bytes.
+};
+
+/// Copies that were issued together. Shared with the copier, which completes them.
+class IssuedCopies {
+ public:
+  explicit IssuedCopies(std::vector<CapturedTensor> of) : tensors(std::move(of)) {}
+  /// Once.
+  void complete(TensorCopier::Copied copied);
+  bool is_complete() const { return complete_.load(std::memory_order_acquire); }
+  void wait() const { complete_.wait(false, std::memory_order_acquire); }
+
+  std::vector<CapturedTensor> tensors;
+  /// REQUIRES: complete.
+  const TensorCopier::Copied& copied() const { return copied_; }
+
+ private:
+  TensorCopier::Copied copied_;
+  std::atomic<bool> complete_{false};
+};
+
 class CaptureSealer {
  public:
-  struct Tensor {
-    std::uint32_t index = 0;
-    SegmentIndex segment = 0;
-    Digest digest;
-    bool changed = true;  ///< False when a resumed version had the same bytes.
-  };
+  using Copies = std::vector<std::shared_ptr<IssuedCopies>>;
   struct Job {
     std::uint64_t ticket = 0;
-    std::size_t tensors_total = 0;
-    bool fresh = false;           ///< The first of an architecture: has every tensor.
-    std::vector<Tensor> tensors;  ///< Ascending by index.
+    Capture::Kind kind = Capture::Kind::find;
+    std::vector<std::uint32_t> named;  ///< For `only`.
+    Copies copies;                     ///< In the order in which they were issued.
+    bool is_given_up = false;          ///< Its segments go back when the copies are complete; nothing is sealed.
+
+    // The sealer's.
+    bool is_settled = false;
+    bool is_first = false;                ///< Of an architecture: has every tensor.
+    std::vector<CapturedTensor> tensors;  ///< Ascending by index, once the copies are complete.
+    Status copied;
   };
 
-  CaptureSealer(SlabArena& arena, std::function<bool(SealedCapture)> on_sealed);
+  /// `hooks` are those that Capture has.
+  CaptureSealer(SlabArena& arena, Capture::Hooks& hooks);
   /// Seals what was pushed and not dropped, then ends.
   ~CaptureSealer();
+
+  /// Forgets the versions: what comes next are captures of another architecture. REQUIRES: idle.
+  void begin_architecture(std::size_t tensors);
+  /// The digests that the first capture is compared with. REQUIRES: nothing was pushed since begin_architecture().
+  void resume_from(const std::vector<Digest>& digests);
 
   /// Waits while two jobs are unfinished.
   void wait_for_turn();
   void push(Job job);
+  /// The tensors of which a copy failed, ascending. Captures that do not have all of them fail as well.
+  std::vector<std::uint32_t> lost() const;
   Status wait_idle(Duration at_most);
   /// Drops all jobs but the one that is being worked on, and returns their tickets, ascending. Their segments are
   /// nobody's any more: for the end of the arena.
@@ -46,22 +88,36 @@ class CaptureSealer {
   void wait_idle();
 
  private:
+  /// The last capture that was settled, by tensor.
+  struct Last {
+    std::optional<Digest> digest;
+    bool has_segment = false;
+  };
+
   void work();
+  void gather(Job& job);
+  void settle(Job& job) FRESHET_REQUIRES(mutex_);
+  void lose(Job& job, Error error) FRESHET_REQUIRES(mutex_);
+  void release(const Job& job);
+  void finish(const Job& job);
   void seal(const Job& job);
   void merge_refused(const Job& job, std::vector<std::uint32_t>& changed);
 
   SlabArena& arena_;
-  const std::function<bool(SealedCapture)> on_sealed_;
+  const Capture::Hooks& hooks_;
 
   // The worker's own: the last version sealed, by tensor.
   std::vector<SegmentIndex> segments_;
   std::vector<Digest> digests_;
-  std::vector<Tensor> refused_;  ///< Of captures that on_sealed refused; ours until a later one takes them along.
+  std::vector<CapturedTensor> refused_;  ///< Of captures that on_sealed refused; ours until a later one takes them.
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Job> jobs_ FRESHET_GUARDED_BY(mutex_);  ///< The first is being worked on.
   bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;
+  std::vector<Last> last_ FRESHET_GUARDED_BY(mutex_);
+  std::vector<std::uint32_t> lost_ FRESHET_GUARDED_BY(mutex_);
+  bool first_ FRESHET_GUARDED_BY(mutex_) = true;  ///< Nothing was settled of this architecture yet.
   std::thread thread_;
 };
 

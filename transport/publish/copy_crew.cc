@@ -13,8 +13,6 @@ namespace {
 /// Waking a helper takes as long as copying some hundred kilobytes.
 constexpr std::uint64_t kSharedBytesMin = std::uint64_t{4} << 20;
 
-void copy_one(CopyTask& task) { task.digest = copy_and_digest(task.to, task.from); }
-
 }  // namespace
 
 CopyCrew::CopyCrew(std::size_t helpers) {
@@ -34,20 +32,27 @@ CopyCrew::~CopyCrew() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void CopyCrew::run(std::span<CopyTask> tasks) {
+void CopyCrew::issue(std::vector<TensorCopy> copies, Done done) {
+  std::vector<Digest> digests(copies.size());
   std::uint64_t bytes = 0;
-  for (const CopyTask& task : tasks) bytes += task.from.size();
-  if (helpers_.empty() || tasks.size() < 2 || bytes < kSharedBytesMin) {
-    for (CopyTask& task : tasks) copy_one(task);
-    return;
+  for (const TensorCopy& copy : copies) bytes += copy.from.size();
+  if (helpers_.empty() || copies.size() < 2 || bytes < kSharedBytesMin) {
+    for (std::size_t i = 0; i < copies.size(); ++i) digests[i] = copy_and_digest(copies[i].to, copies[i].from);
+  } else {
+    share(copies, digests);
   }
+  done(std::move(digests));
+}
+
+void CopyCrew::share(std::span<const TensorCopy> copies, std::span<Digest> digests) {
   const auto batch = std::make_shared<Batch>();
-  batch->tasks = tasks;
-  batch->order.resize(tasks.size());
+  batch->copies = copies;
+  batch->digests = digests;
+  batch->order.resize(copies.size());
   std::iota(batch->order.begin(), batch->order.end(), 0u);
   std::stable_sort(batch->order.begin(), batch->order.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return tasks[a].from.size() > tasks[b].from.size(); });
-  batch->undone = tasks.size();
+                   [&](std::uint32_t a, std::uint32_t b) { return copies[a].from.size() > copies[b].from.size(); });
+  batch->undone = copies.size();
   {
     MutexLock lock(mutex_);
     batch_ = batch;
@@ -64,7 +69,8 @@ void CopyCrew::run(std::span<CopyTask> tasks) {
 
 void CopyCrew::work_on(Batch& batch) {
   for (std::size_t i = batch.next++; i < batch.order.size(); i = batch.next++) {
-    copy_one(batch.tasks[batch.order[i]]);
+    const TensorCopy& copy = batch.copies[batch.order[i]];
+    batch.digests[batch.order[i]] = copy_and_digest(copy.to, copy.from);
     if (batch.undone.fetch_sub(1, std::memory_order_acq_rel) == 1) batch.undone.notify_all();
   }
 }

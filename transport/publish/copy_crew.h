@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Threads that share a list of copies with the thread that wants them done. The list is taken from the largest on, so
-/// the parts come out even; a helper that the scheduler does not run takes nothing and is not waited for.
+/// The copier of host memory: threads that share a list of copies with the thread that wants them done. The list is
+/// taken from the largest on, so the parts come out even; a helper that the scheduler does not run takes nothing and is
+/// not waited for.
 
 #include <atomic>
 #include <cstddef>
@@ -12,38 +13,32 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/digest.h"
 #include "core/base/mutex.h"
-#include "core/model/tensor.h"
+#include "transport/publish/tensor_copier.h"
 
 namespace freshet {
 
-/// One tensor's copy.
-struct CopyTask {
-  MutableBytes to;
-  Bytes from;     ///< As long as `to`.
-  Digest digest;  ///< Set by run().
-};
-
-/// One thread at a time calls run().
-class CopyCrew {
+class CopyCrew final : public TensorCopier {
  public:
   explicit CopyCrew(std::size_t helpers);
-  ~CopyCrew();
+  ~CopyCrew() override;
   CopyCrew(const CopyCrew&) = delete;
   CopyCrew& operator=(const CopyCrew&) = delete;
 
-  /// Copies and digests all; returns when everything is done and visible to the caller.
-  void run(std::span<CopyTask> tasks);
+  MemoryKind memory_kind() const override { return MemoryKind::host; }
+  /// Copies, and digests in the same pass; everything is done when it returns.
+  void issue(std::vector<TensorCopy> copies, Done done) override;
 
  private:
   /// Shared with helpers that wake late, when the list is long done.
   struct Batch {
-    std::span<CopyTask> tasks;
+    std::span<const TensorCopy> copies;
+    std::span<Digest> digests;         ///< Of the copies.
     std::vector<std::uint32_t> order;  ///< By size, largest first.
     std::atomic<std::size_t> next{0};
     std::atomic<std::size_t> undone{0};
   };
+  void share(std::span<const TensorCopy> copies, std::span<Digest> digests);
   static void work_on(Batch& batch);
   void help();
 

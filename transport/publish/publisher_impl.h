@@ -112,6 +112,7 @@ class Publisher::Impl final : public HubModel {
   Status check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
                std::span<const std::uint32_t> indices) const;
   bool on_sealed(SealedCapture sealed);
+  void on_failed(std::uint64_t ticket, const Error& error);
   Pending take_pending(std::uint64_t ticket) FRESHET_EXCLUDES(mutex_);
   std::shared_ptr<const Manifest> make_manifest(Pending pending, const SealedCapture& sealed) const;
   void count(const CommitReport& report) FRESHET_EXCLUDES(mutex_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/publish/capture.h"
 #include "tests/support/eventually.h"
+#include "tests/transport/publish/byte_model.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,35 +20,6 @@ namespace freshet {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// A model of byte tensors, whose values the test owns.
-class Model {
- public:
-  explicit Model(std::vector<std::uint64_t> sizes) {
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      specs_.push_back({.name = "layer" + std::to_string(i) + ".w", .dtype = DType::u8, .shape = {sizes[i]}});
-      values_.emplace_back(sizes[i], std::byte{0});
-    }
-    architecture_ = *Architecture::guess_chain(specs_);
-  }
-  const Architecture& architecture() const { return *architecture_; }
-  std::size_t size() const { return values_.size(); }
-  std::vector<std::byte>& operator[](std::size_t tensor) { return values_[tensor]; }
-  void fill(std::size_t tensor, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    for (std::byte& byte : values_[tensor]) byte = static_cast<std::byte>(random());
-  }
-  std::vector<TensorView> views() const {
-    std::vector<TensorView> views;
-    for (std::size_t i = 0; i < values_.size(); ++i) views.push_back({specs_[i], values_[i]});
-    return views;
-  }
-
- private:
-  std::vector<TensorSpec> specs_;
-  std::vector<std::vector<std::byte>> values_;
-  std::shared_ptr<const Architecture> architecture_;
-};
 
 /// Receives sealed captures and reads their bytes like a neighbour on the host: through descriptors.
 class Receiver {
@@ -101,7 +73,7 @@ struct Fixture {
     }
   }
 
-  Model model;
+  ByteModel model;
   Receiver receiver;
   std::uint64_t ticket = 0;
   std::unique_ptr<Capture> capture;
@@ -219,7 +191,7 @@ TEST(Capture, AnEmptyTensorWithoutRoomIsRefused) {
 }
 
 TEST(Capture, NeedsMemoryForOneCopy) {
-  Model model({1 << 20});
+  ByteModel model({1 << 20});
   Receiver receiver;
   auto capture = *Capture::open({.name = "test", .arena_limit_bytes = 1 << 19, .lock_memory = false}, receiver.hooks());
   EXPECT_EQ(capture->prepare(model.architecture()).error().code(), Code::out_of_space);
@@ -261,7 +233,7 @@ TEST(Capture, TakesAnotherArchitectureWhileTheFirstIsRead) {
   Fixture f({5000, 70000});
   f.model.fill(1, 4);
   ASSERT_TRUE(f.take(kWholeKind));
-  Model larger({90000, 100, 5000});
+  ByteModel larger({90000, 100, 5000});
   larger.fill(0, 1);
   ASSERT_TRUE(f.capture->prepare(larger.architecture()));
   const auto views = larger.views();
@@ -328,7 +300,7 @@ TEST(Capture, WhatWasGivenUpComesWithTheNext) {
 }
 
 TEST(Capture, SealsInOrderWhileTheReceiverIsSlow) {
-  Model model({4096});
+  ByteModel model({4096});
   std::promise<void> go;
   std::shared_future<void> gate = go.get_future().share();
   std::vector<std::uint64_t> tickets;

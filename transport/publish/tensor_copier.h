@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Copies tensors into segments. issue() begins copies, and an event completes them: at once where the processor copies,
+/// later where a device does.
+
+#include <functional>
+#include <vector>
+
+#include "core/base/digest.h"
+#include "core/base/result.h"
+#include "core/model/memory_kind.h"
+#include "core/model/tensor.h"
+
+namespace freshet {
+
+/// One tensor's copy.
+struct TensorCopy {
+  MutableBytes to;  ///< Host memory.
+  Bytes from;       ///< As long as `to`, in memory of the copier's kind.
+};
+
+/// One thread at a time calls issue().
+///
+/// A tensor may be written again when its copy is complete. A copier that completes before issue() returns leaves the
+/// caller nothing to wait for. Any other copier makes the tensors' next writer wait by the means of their memory (the
+/// stream that writes them waits for the event), so no thread of the host waits at the training step's barrier.
+class TensorCopier {
+ public:
+  /// A digest for each copy, in their order; or none, and the digests are still to be computed from the copied bytes.
+  /// An error: bytes may be missing.
+  using Copied = Result<std::vector<Digest>>;
+  /// Called once for each issue(), on any thread, also before issue() returns. From then on the copier does not touch
+  /// the bytes, and what it wrote is visible to the thread that made the call.
+  using Done = std::function<void(Copied)>;
+
+  /// Completes what was issued, with an error if nothing else is possible.
+  virtual ~TensorCopier() = default;
+  /// Where `from` lies.
+  virtual MemoryKind memory_kind() const = 0;
+  /// REQUIRES: no copy to these places is incomplete.
+  virtual void issue(std::vector<TensorCopy> copies, Done done) = 0;
+};
+
+}  // namespace freshet
