@@ -20,6 +20,7 @@
 #include "core/base/clock.h"
 #include "core/base/result.h"
 #include "core/model/manifest.h"
+#include "core/model/memory_kind.h"
 #include "core/model/tensor.h"
 #include "transport/channel_kind.h"
 #include "transport/current.h"
@@ -57,6 +58,8 @@ class Snapshot {
   /// own memory (SubscriberOptions::arena_copies). Empty if the subscriber does not take this tensor
   /// (SubscriberOptions::whole). REQUIRES: tensor < number of tensors.
   Bytes bytes(std::uint32_t tensor) const;
+  /// The kind of memory that all bytes() lie in.
+  MemoryKind memory_kind() const { return MemoryKind::host; }
   /// not_found when the model has no tensor of that name, or it was not taken.
   Result<TensorView> tensor(std::string_view name) const;
 

@@ -63,6 +63,11 @@ Result<Slab> Slab::create(const std::string& name, const Options& options) {
   if (options.bytes == 0 || options.bytes > kSlabBytesMax) {
     return fail(Code::invalid_argument, format("create slab {}: {} bytes", name, options.bytes));
   }
+  if (options.memory != MemoryKind::host) {
+    return fail(Code::unsupported, format("create slab {}: this build makes slabs in host memory only, not in memory of "
+                                          "kind {}",
+                                          name, static_cast<int>(options.memory)));
+  }
   const auto context = [&](tl::unexpected<Error> error) {
     return fail(std::move(error.value()).with_context(format("create slab {}", name)));
   };

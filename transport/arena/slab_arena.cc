@@ -93,7 +93,10 @@ Status SlabArena::add_slab(std::uint64_t bytes) {
     count = slabs_.size();
   }
   auto slab = Slab::create(format("freshet-{}-{}", options_.name, count),
-                           {.bytes = bytes, .lock = options_.lock_memory, .huge_pages = options_.huge_pages});
+                           {.bytes = bytes,
+                            .memory = options_.memory,
+                            .lock = options_.lock_memory,
+                            .huge_pages = options_.huge_pages});
   if (!slab) return fail(std::move(slab).error());
   const Bytes memory = slab->memory();
   if (options_.on_slab) options_.on_slab(memory);

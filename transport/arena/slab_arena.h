@@ -23,6 +23,7 @@ class SlabArena {
  public:
   struct Options {
     std::string name;
+    MemoryKind memory = MemoryKind::host;  ///< Of all slabs. Spans of their memory are addresses of this kind.
     bool lock_memory = true;
     bool huge_pages = false;
     /// Told of each new slab's memory, with no lock held, by whoever lets the arena grow. May be empty.
@@ -36,6 +37,8 @@ class SlabArena {
     std::uint64_t bytes = 0;
     std::optional<SegmentIndex> segment;  ///< In state writing, once it was acquired.
   };
+
+  MemoryKind memory_kind() const { return options_.memory; }
 
   void raise_limit(std::uint64_t bytes);
   /// Acquires for each want that has no segment yet. Returns the bytes of those that found none; a want of 0 bytes

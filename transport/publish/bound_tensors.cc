@@ -8,7 +8,7 @@ namespace freshet {
 
 /// The value may come from another language's number.
 Status BoundTensors::check_readable() const {
-  if (options_.memory == MemoryKind::host) return {};
+  if (options_.memory == publisher_->impl_->memory_kind()) return {};
   return fail(
       Code::unsupported,
       format("publish {}: this build reads tensors in host memory only, not in memory of kind {}: copy them first",

@@ -57,6 +57,7 @@ class Capture::Impl {
   Result<Receipt> add(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices);
   void abandon();
   bool is_open() const { return open_.has_value(); }
+  MemoryKind memory_kind() const { return copier_->memory_kind(); }
   Result<Receipt> capture(const Request& request);
 
   SlabArena& arena() { return arena_; }
@@ -297,6 +298,7 @@ Result<Capture::Receipt> Capture::add(std::span<const TensorView> tensors, std::
 }
 void Capture::abandon() { impl_->abandon(); }
 bool Capture::is_open() const { return impl_->is_open(); }
+MemoryKind Capture::memory_kind() const { return impl_->memory_kind(); }
 Result<Capture::Receipt> Capture::capture(const Request& request) { return impl_->capture(request); }
 void Capture::free(std::span<const SegmentIndex> segments) { impl_->arena().release(segments); }
 Status Capture::wait_idle(Duration at_most) { return impl_->sealer().wait_idle(at_most); }

@@ -130,6 +130,8 @@ class Capture {
   /// Gives up an open capture. Its tensors are captured by the next one.
   void abandon();
   bool is_open() const;
+  /// What the tensors lie in. The copies are in host memory.
+  MemoryKind memory_kind() const;
 
   /// Issues the copies and returns. The first capture of an architecture takes everything. Waits for the seal of the capture
   /// before the last when the loop is faster than the digests. Completes an open capture: what add() copied is not
