@@ -2,12 +2,12 @@
 #include "scheduler/failure_policy.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <string>
 
 #include "core/base/format.h"
+#include "core/words/number.h"
 #include "predictor/failure_interval.h"
 
 namespace freshet {
@@ -69,10 +69,8 @@ class BetweenFailures final : public Policy {
 };
 
 std::optional<double> seconds_in(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
+  const auto value = number_in<double>(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 }  // namespace

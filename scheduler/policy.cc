@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/policy.h"
 
-#include <charconv>
 
 #include "core/base/format.h"
+#include "core/words/number.h"
 #include "scheduler/failure_policy.h"
 #include "scheduler/online/online_policy.h"
 #include "scheduler/planned_policy.h"
@@ -80,12 +80,8 @@ Result<std::unique_ptr<Policy>> parse_policy(std::string_view text, std::uint64_
   if (text.starts_with(kFailurePrefix)) return parse_failure_policy(text);
   constexpr std::string_view kEvery = "every:";
   if (text.starts_with(kEvery)) {
-    const std::string_view digits = text.substr(kEvery.size());
-    std::uint64_t steps = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), steps);
-    if (error == std::errc() && end == digits.data() + digits.size() && steps > 0) {
-      return std::make_unique<EverySteps>(steps);
-    }
+    const std::uint64_t steps = number_in<std::uint64_t>(text.substr(kEvery.size())).value_or(0);
+    if (steps > 0) return std::make_unique<EverySteps>(steps);
     return fail(Code::invalid_argument, format("schedule {}: N in every:N is a number of steps from 1", text));
   }
   return fail(Code::invalid_argument,

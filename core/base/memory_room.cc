@@ -2,7 +2,6 @@
 #include "core/base/memory_room.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -11,24 +10,18 @@
 
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/number.h"
 
 namespace freshet {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::optional<std::uint64_t> number_from(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return value;
-}
-
 /// The file's first word as a number; nothing for "max", or when there is no such file.
 std::optional<std::uint64_t> number_in_file(const fs::path& path) {
   std::ifstream file(path);
   std::string word;
-  return file >> word ? number_from(word) : std::nullopt;
+  return file >> word ? number_in<std::uint64_t>(word) : std::nullopt;
 }
 
 /// A line "KEY VALUE" or "KEY: VALUE kB" of a file of such lines.
@@ -37,7 +30,7 @@ std::optional<std::uint64_t> value_in_file(const fs::path& path, std::string_vie
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string name, value;
-    if (words >> name >> value && name == key) return number_from(value);
+    if (words >> name >> value && name == key) return number_in<std::uint64_t>(value);
   }
   return std::nullopt;
 }

@@ -2,12 +2,12 @@
 #include "core/layout/layout.h"
 
 #include <algorithm>
-#include <charconv>
 #include <unordered_set>
 
 #include "core/base/check.h"
 #include "core/base/format.h"
 #include "core/model/graph.h"
+#include "core/words/number.h"
 
 namespace freshet {
 namespace {
@@ -21,11 +21,7 @@ constexpr std::uint64_t kTurnsMin = 64;
 
 std::optional<std::uint32_t> number_after(std::string_view text, std::string_view word) {
   if (!text.starts_with(word)) return std::nullopt;
-  text.remove_prefix(word.size());
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return number_in<std::uint32_t>(text.substr(word.size()));
 }
 
 /// [begin, end) of an axis of `rows` that rank `rank` holds.

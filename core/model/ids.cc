@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model/ids.h"
 
-#include <charconv>
 
 #include "core/base/format.h"
+#include "core/words/number.h"
 
 namespace freshet {
 namespace {
@@ -47,9 +47,8 @@ Result<VersionName> parse_version_name(std::string_view text) {
   VersionName name{.model = std::string(text.substr(0, at))};
   FRESHET_TRY(check_model_name(name.model));
   if (at == std::string_view::npos) return name;
-  const std::string_view digits = text.substr(at + 1);
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), name.number);
-  if (error != std::errc() || end != digits.data() + digits.size() || name.number == 0) {
+  name.number = number_in<VersionNumber>(text.substr(at + 1)).value_or(0);
+  if (name.number == 0) {
     return fail(Code::invalid_argument, format("{}: a version is a number from 1, written MODEL@V", text));
   }
   return name;

@@ -2,11 +2,11 @@
 #include "repo/records/records.h"
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
 #include "core/base/format.h"
 #include "core/model/format_version.h"
+#include "core/words/number.h"
 #include "repo/records/records_flat.h"
 
 namespace freshet {
@@ -228,11 +228,8 @@ std::optional<VersionName> parse_version_key(std::string_view key) {
 }
 
 Result<std::uint64_t> parse_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size())
-    return fail(Code::corrupt, "a record of a number holds no number");
-  return number;
+  if (const auto number = number_in<std::uint64_t>(text)) return *number;
+  return fail(Code::corrupt, "a record of a number holds no number");
 }
 
 std::string encode(const VersionRow& row) {

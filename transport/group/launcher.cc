@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/group/launcher.h"
 
-#include <charconv>
 
 #include "core/base/digest.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/number.h"
 
 namespace freshet::group {
 namespace {
@@ -13,13 +13,9 @@ namespace {
 constexpr std::uint64_t kFirstJobPort = 20'000;
 constexpr std::uint64_t kJobPorts = 10'000;
 
-Result<std::uint32_t> number_in(const std::string& name, const std::string& value) {
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size()) {
-    return refuse(format("{}=\"{}\" in the environment is not a number", name, shown(value)));
-  }
-  return number;
+Result<std::uint32_t> number_of(const std::string& name, const std::string& value) {
+  if (const auto number = number_in<std::uint32_t>(value)) return *number;
+  return refuse(format("{}=\"{}\" in the environment is not a number", name, shown(value)));
 }
 
 Result<std::optional<Launched>> ranks_from(const Env& env, std::string_view by, const std::string& rank_name,
@@ -28,8 +24,8 @@ Result<std::optional<Launched>> ranks_from(const Env& env, std::string_view by, 
   const auto ranks = env.variable(ranks_name);
   if (!rank || !ranks) return std::optional<Launched>();
   Launched launched{.by = std::string(by)};
-  FRESHET_ASSIGN(launched.rank, number_in(rank_name, *rank));
-  FRESHET_ASSIGN(launched.ranks, number_in(ranks_name, *ranks));
+  FRESHET_ASSIGN(launched.rank, number_of(rank_name, *rank));
+  FRESHET_ASSIGN(launched.ranks, number_of(ranks_name, *ranks));
   if (launched.rank >= launched.ranks) {
     return refuse(
         format("{}={} and {}={} in the environment contradict each other", rank_name, *rank, ranks_name, *ranks));
@@ -91,7 +87,7 @@ Result<std::optional<Launched>> launched(const Env& env) {
     const auto address = env.variable("MASTER_ADDR");
     const auto port = env.variable("MASTER_PORT");
     if (address && port) {
-      FRESHET_ASSIGN(const std::uint32_t number, number_in("MASTER_PORT", *port));
+      FRESHET_ASSIGN(const std::uint32_t number, number_of("MASTER_PORT", *port));
       if (number >= UINT16_MAX) return refuse(format("MASTER_PORT={}: no port comes after it for the ranks", number));
       torchrun->meet = format("tcp://{}:{}", *address, number + 1);
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/redis/redis_address.h"
 
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/number.h"
 
 namespace freshet {
 namespace {
@@ -23,14 +23,6 @@ tl::unexpected<Error> bad(std::string_view what) {
   return fail(
       Code::invalid_argument,
       format("directory redis://…: {} (redis://[:PASSWORD@]HOST[:PORT][/DB], or redis+unix:///PATH[?db=N])", what));
-}
-
-template <typename Number>
-std::optional<Number> number(std::string_view text, Number least, Number most) {
-  Number value = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc() || end != text.data() + text.size() || value < least || value > most) return std::nullopt;
-  return value;
 }
 
 int hex_digit(char c) {
@@ -91,16 +83,16 @@ Status take_host_and_port(std::string_view place, RedisAddress* address) {
   }
   address->host = std::string(host);
   if (port.empty()) return {};
-  const auto value = port.starts_with(':') ? number<std::uint16_t>(port.substr(1), 1, 65535) : std::nullopt;
-  if (!value) return bad("the port is not 1 to 65535");
+  const auto value = port.starts_with(':') ? number_in<std::uint16_t>(port.substr(1)) : std::nullopt;
+  if (!value || *value == 0) return bad("the port is not 1 to 65535");
   address->port = *value;
   return {};
 }
 
 Status take_database(std::string_view text, RedisAddress* address) {
   if (text.empty()) return {};
-  const auto value = number<std::uint32_t>(text, 0, kDatabaseMax);
-  if (!value) return bad("the database is not a number");
+  const auto value = number_in<std::uint32_t>(text);
+  if (!value || *value > kDatabaseMax) return bad("the database is not a number");
   address->database = *value;
   return {};
 }

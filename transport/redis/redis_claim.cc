@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <thread>
 
 #include "core/base/env.h"
@@ -15,6 +14,7 @@
 #include "core/base/interruption.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/words/number.h"
 #include "transport/directory/entry_json.h"
 
 namespace freshet::redis {
@@ -32,11 +32,10 @@ std::string process_of_this_host(pid_t pid) {
 /// one was started in its place.
 bool is_dead_here(const std::string& who) {
   constexpr std::string_view kBegin = "process ";
-  pid_t pid = 0;
   if (!who.starts_with(kBegin)) return false;
-  const auto [end, error] = std::from_chars(who.data() + kBegin.size(), who.data() + who.size(), pid);
-  if (error != std::errc() || pid <= 0 || who != process_of_this_host(pid)) return false;
-  return ::kill(pid, 0) != 0 && errno == ESRCH;
+  const std::string_view digits = std::string_view(who).substr(kBegin.size());
+  const pid_t pid = number_in<pid_t>(digits.substr(0, digits.find(' '))).value_or(0);
+  return pid > 0 && who == process_of_this_host(pid) && ::kill(pid, 0) != 0 && errno == ESRCH;
 }
 
 Status pause_until(Time until) {

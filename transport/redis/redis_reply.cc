@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/redis/redis_reply.h"
 
-#include <charconv>
 
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/number.h"
 
 namespace freshet {
 namespace {
@@ -54,12 +54,11 @@ Result<std::vector<std::string>> texts_of(const redisReply& reply, std::size_t c
 std::string stored(std::uint64_t number) { return format("{:020}", number); }
 
 Result<std::uint64_t> number_of(std::string_view text, std::uint64_t most, std::string_view what) {
-  std::uint64_t value = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.size() != kDigits || failure != std::errc() || end != text.data() + text.size() || value > most) {
+  const auto value = number_in<std::uint64_t>(text);
+  if (text.size() != kDigits || !value || *value > most) {
     return fail(Code::corrupt, format("{} in Redis is not a number in range: {}", what, shown(text)));
   }
-  return value;
+  return *value;
 }
 
 }  // namespace freshet

@@ -4,10 +4,10 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/number.h"
 
 namespace freshet {
 namespace {
@@ -54,9 +54,7 @@ bool is_loopback(const std::string& host) {
 
 bool is_port(std::string_view port, bool for_binding) {
   if (port == "*") return for_binding;
-  unsigned value = 0;
-  const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), value);
-  return failure == std::errc() && end == port.data() + port.size() && value >= 1 && value <= 65535;
+  return number_in<std::uint16_t>(port).value_or(0) != 0;
 }
 
 Status check_host(const std::string& text, const std::string& host, bool for_binding) {

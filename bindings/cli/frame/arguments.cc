@@ -2,12 +2,12 @@
 #include "bindings/cli/frame/arguments.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "core/base/check.h"
 #include "core/base/text.h"
 #include "core/model/manifest.h"
+#include "core/words/number.h"
 #include "transport/file/folder_follower.h"
 #include "transport/option_text.h"
 #include "transport/zmq/address.h"
@@ -17,10 +17,8 @@ namespace {
 
 /// All of the text as a finite number, or nothing.
 std::optional<double> finite(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
+  const auto value = number_in<double>(text);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 }  // namespace
@@ -192,11 +190,9 @@ CLI::Validator seconds_check() {
 CLI::Validator positive_check() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
-        std::int64_t value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        const bool good = error == std::errc() && end == text.data() + text.size() && value >= 1;
-        if (!good) return "must be a whole number from 1";
-        text = std::to_string(value);  // CLI11 would take leading zeros for octal.
+        const auto value = number_in<std::int64_t>(text);
+        if (!value || *value < 1) return "must be a whole number from 1";
+        text = std::to_string(*value);  // CLI11 would take leading zeros for octal.
         return "";
       },
       "", "positive");
