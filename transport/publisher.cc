@@ -27,18 +27,18 @@ Result<RunId> random_run() {
 }  // namespace
 
 Status Publisher::Impl::start() {
-  FRESHET_ASSIGN(capture_,
-                 Capture::open({.name = "freshet-" + options_.model,
-                                .arena_limit_bytes = options_.arena_limit_bytes,
-                                .arena_copies = options_.arena_copies,
-                                .kept_versions = keep_versions_,
-                                .lock_memory = options_.lock_memory,
-                                .huge_pages = options_.huge_pages},
-                               {.make_room = [this](std::uint64_t bytes) { hub_->shed_queues(options_.model, bytes); },
-                                .on_sealed = [this](SealedCapture sealed) { return on_sealed(std::move(sealed)); },
-                                .on_failed = [this](std::uint64_t ticket,
-                                                    const Error& error) { on_failed(ticket, error); },
-                                .on_slab = [this](Bytes memory) { hub_->register_memory(memory); }}));
+  FRESHET_ASSIGN(
+      capture_,
+      Capture::open({.name = "freshet-" + options_.model,
+                     .arena_limit_bytes = options_.arena_limit_bytes,
+                     .arena_copies = options_.arena_copies,
+                     .kept_versions = keep_versions_,
+                     .lock_memory = options_.lock_memory,
+                     .huge_pages = options_.huge_pages},
+                    {.make_room = [this](std::uint64_t bytes) { hub_->shed_queues(options_.model, bytes); },
+                     .on_sealed = [this](SealedCapture sealed) { return on_sealed(std::move(sealed)); },
+                     .on_failed = [this](std::uint64_t ticket, const Error& error) { on_failed(ticket, error); },
+                     .on_slab = [this](Bytes memory) { hub_->register_memory(memory); }}));
   {
     MutexLock lock(mutex_);
     totals_.model = options_.model;
@@ -150,15 +150,15 @@ Status Publisher::Impl::adopt_architecture(std::shared_ptr<const Architecture> a
   return {};
 }
 
-Status Publisher::Impl::check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
+Status Publisher::Impl::check(std::span<const TensorView> tensors, const PublishOptions& how, Changed::Kind kind,
                               std::span<const std::uint32_t> indices) const {
   FRESHET_TRY(check_annotations(how.metrics, how.tags));
   FRESHET_TRY(check_own_tags(how.tags));
   const Architecture& architecture = how.new_architecture != nullptr ? *how.new_architecture : *architecture_;
   // The first publish of an architecture takes everything, whatever is named, so everything is checked.
   const bool first = last_ticket_ == 0 || how.new_architecture != nullptr;
-  if (kind == Capture::Kind::only && !first) return check_tensors(architecture, tensors, indices);
-  if (kind == Capture::Kind::only) FRESHET_TRY(check_tensors(architecture, tensors, indices));
+  if (kind == Changed::Kind::only && !first) return check_tensors(architecture, tensors, indices);
+  if (kind == Changed::Kind::only) FRESHET_TRY(check_tensors(architecture, tensors, indices));
   return check_tensors(architecture, tensors);
 }
 
@@ -191,9 +191,7 @@ Status Publisher::Impl::capture(std::span<const TensorView> tensors, std::span<c
 
 Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tensors, const PublishOptions& how,
                                                 std::shared_ptr<const Architecture>* checked) {
-  Capture::Kind kind = Capture::Kind::find;
-  if (how.changed.kind_ == Changed::Kind::all) kind = Capture::Kind::all;
-  if (how.changed.kind_ == Changed::Kind::only) kind = Capture::Kind::only;
+  const Changed::Kind kind = how.changed.kind_;
   const std::span<const std::uint32_t> indices = how.changed.tensors_;
   const Time started = clock_.now();
   FRESHET_TRY(claim_->standing());
@@ -214,7 +212,7 @@ Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tens
   }
 
   // Of `only` what is named is checked, so nothing is known of the rest.
-  if (checked != nullptr && kind != Capture::Kind::only) *checked = architecture_;
+  if (checked != nullptr && kind != Changed::Kind::only) *checked = architecture_;
 
   const VersionNumber least = std::max(last_number_, number_floor_.load()) + 1;
   const VersionNumber number = how.number != 0 ? how.number : least;
@@ -310,8 +308,6 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
     return false;
   }
   base_ = manifest;
-  std::vector<shm::SlabReference> slabs;
-  for (const auto& slab : capture_->slabs()) slabs.push_back({.descriptor = slab.descriptor, .bytes = slab.bytes});
   const CommitReport report{.version = number,
                             .tensors = manifest->owners.size(),
                             .changed_tensors = sealed.changed.size(),
@@ -325,7 +321,7 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
                 .places = std::move(sealed.places),
                 .slab_bytes = std::move(sealed.slab_bytes),
                 .publish_started_ns = started.time_since_epoch().count()},
-               std::move(slabs), [this, report] { reports_.finish(report.version, report); });
+               capture_->slabs(), [this, report] { reports_.finish(report.version, report); });
   return true;
 }
 
@@ -356,7 +352,7 @@ std::uint64_t Publisher::Impl::room_wanted() const {
     MutexLock lock(mutex_);
     needed = totals_.model_bytes;
   }
-  const Capture::Stat arena = capture_->stat();
+  const SlabArena::Stat arena = capture_->stat();
   const std::uint64_t room =
       arena.arena_free_bytes + (arena.arena_limit_bytes - std::min(arena.arena_bytes, arena.arena_limit_bytes));
   return needed - std::min(needed, room);
@@ -369,7 +365,7 @@ PublisherStat Publisher::Impl::stat(const std::vector<protocol::PublisherMachine
     stat = totals_;
   }
   stat.directory = hub_->directory().health();
-  const Capture::Stat arena = capture_->stat();
+  const SlabArena::Stat arena = capture_->stat();
   stat.versions_skipped = versions_skipped_;
   stat.arena_bytes = arena.arena_bytes;
   stat.arena_free_bytes = arena.arena_free_bytes;

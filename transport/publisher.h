@@ -104,6 +104,7 @@ struct PublisherOptions {
 /// Which tensors changed since the last publish.
 class Changed {
  public:
+  enum class Kind : std::uint8_t { all, find, only };
   static Changed all() { return Changed(Kind::all, {}); }
   /// The publisher finds the changed tensors: it compares the copy's digests with those of the last version.
   static Changed find() { return Changed(Kind::find, {}); }
@@ -113,7 +114,6 @@ class Changed {
 
  private:
   friend class Publisher;
-  enum class Kind : std::uint8_t { all, find, only };
   Changed(Kind kind, std::vector<std::uint32_t> tensors) : kind_(kind), tensors_(std::move(tensors)) {}
   Kind kind_;
   std::vector<std::uint32_t> tensors_;

@@ -301,7 +301,7 @@ std::vector<Snapshot::Piece> Snapshot::pieces() const {
     pieces.push_back({.descriptor = slab->descriptor(), .memory = slab->memory()});
   if (version_->fetched != nullptr) {
     const detail::FetchArena& arena = *version_->fetched->arena();
-    const std::vector<SlabArena::SlabReference> slabs = arena.slabs();
+    const std::vector<SlabReference> slabs = arena.slabs();
     const std::vector<Bytes> memory = arena.slab_memory();  // Slabs are only added.
     for (std::size_t slab = 0; slab < slabs.size(); ++slab) {
       pieces.push_back({.descriptor = slabs[slab].descriptor, .memory = memory[slab]});

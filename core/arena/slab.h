@@ -17,6 +17,12 @@
 
 namespace freshet {
 
+/// A slab of somebody's, for passing on.
+struct SlabReference {
+  int descriptor = -1;  ///< Borrowed.
+  std::uint64_t bytes = 0;
+};
+
 /// One thread at a time; the memory itself is the owner's business.
 class Slab {
  public:

@@ -2,6 +2,7 @@
 #include "transport/arena/slab_arena.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/base/check.h"
 #include "core/base/format.h"
@@ -15,6 +16,9 @@ constexpr std::uint64_t kPageBytes = 4096;
 /// An arena grows by a slab of at least this, and of this part of its limit: every reader keeps a descriptor per slab.
 constexpr std::uint64_t kGrowthBytesMin = std::uint64_t{4} << 20;
 constexpr std::uint64_t kGrowthsMax = 64;
+constexpr double kCopiesMax = 64;
+constexpr double kDefaultLimitCopies = 4;
+constexpr std::uint64_t kDefaultLimitExtraBytes = std::uint64_t{64} << 20;
 
 /// Where a segment of `bytes` ends that starts at `offset` or the next boundary behind it.
 std::uint64_t end_of_segment(std::uint64_t offset, std::uint64_t bytes) {
@@ -27,6 +31,34 @@ std::uint64_t end_of_segment(std::uint64_t offset, std::uint64_t bytes) {
 void SlabArena::raise_limit(std::uint64_t bytes) {
   MutexLock lock(mutex_);
   pool_.raise_limit(bytes);
+}
+
+Status SlabArena::prepare(std::span<const std::uint64_t> tensor_bytes, const Room& room) {
+  const std::uint64_t model_bytes = std::accumulate(tensor_bytes.begin(), tensor_bytes.end(), std::uint64_t{0});
+  const double limit_copies =
+      kDefaultLimitCopies + static_cast<double>(std::max<std::size_t>(room.kept_versions, 1) - 1);
+  raise_limit(room.limit_bytes != 0 ? room.limit_bytes
+                                    : static_cast<std::uint64_t>(limit_copies * static_cast<double>(model_bytes)) +
+                                          kDefaultLimitExtraBytes);
+  // Every tensor as often as the arena is to have it, copy after copy.
+  const double copies = std::clamp(room.copies, 1.0, kCopiesMax);
+  const auto wanted_bytes = static_cast<std::uint64_t>(copies * static_cast<double>(model_bytes));
+  std::vector<Want> wants;
+  std::uint64_t bytes = 0;
+  for (double copy = 0; copy < copies; ++copy) {
+    for (std::uint32_t tensor = 0; tensor < tensor_bytes.size(); ++tensor) {
+      if (copy > 0 && bytes + tensor_bytes[tensor] > wanted_bytes) break;
+      wants.push_back({.tensor = tensor, .bytes = tensor_bytes[tensor]});
+      bytes += tensor_bytes[tensor];
+    }
+  }
+  Status status;
+  if (acquire(wants) > 0) status = grow(wants);
+  const bool one_copy = std::ranges::all_of(std::span(wants).first(tensor_bytes.size()),
+                                            [](const Want& want) { return want.segment.has_value(); });
+  abandon(wants);
+  if (!one_copy) return fail(std::move(status.error()).with_context("prepare memory for the model"));
+  return {};
 }
 
 std::uint64_t SlabArena::acquire(std::span<Want> wants) {
@@ -92,11 +124,9 @@ Status SlabArena::add_slab(std::uint64_t bytes) {
     }
     count = slabs_.size();
   }
-  auto slab = Slab::create(format("freshet-{}-{}", options_.name, count),
-                           {.bytes = bytes,
-                            .memory = options_.memory,
-                            .lock = options_.lock_memory,
-                            .huge_pages = options_.huge_pages});
+  auto slab = Slab::create(
+      format("freshet-{}-{}", options_.name, count),
+      {.bytes = bytes, .memory = options_.memory, .lock = options_.lock_memory, .huge_pages = options_.huge_pages});
   if (!slab) return fail(std::move(slab).error());
   const Bytes memory = slab->memory();
   if (options_.on_slab) options_.on_slab(memory);
@@ -176,33 +206,20 @@ std::vector<Bytes> SlabArena::bytes_of(std::span<const SegmentIndex> segments) c
   return memory;
 }
 
-std::vector<SlabArena::SlabReference> SlabArena::slabs() const {
+std::vector<SlabReference> SlabArena::slabs() const {
   std::vector<SlabReference> references;
   MutexLock lock(mutex_);
   for (const Slab& slab : slabs_) references.push_back({.descriptor = slab.descriptor(), .bytes = slab.bytes()});
   return references;
 }
 
-std::uint64_t SlabArena::slab_bytes() const {
+SlabArena::Stat SlabArena::stat() const {
   MutexLock lock(mutex_);
-  return pool_.slab_bytes();
-}
-
-std::uint64_t SlabArena::limit_bytes() const {
-  MutexLock lock(mutex_);
-  return pool_.limit_bytes();
-}
-
-std::uint64_t SlabArena::free_bytes() const {
-  MutexLock lock(mutex_);
-  return pool_.free_bytes();
-}
-
-std::uint64_t SlabArena::locked_bytes() const {
-  std::uint64_t bytes = 0;
-  MutexLock lock(mutex_);
-  for (const Slab& slab : slabs_) bytes += slab.locked_bytes();
-  return bytes;
+  Stat stat{.arena_bytes = pool_.slab_bytes(),
+            .arena_free_bytes = pool_.free_bytes(),
+            .arena_limit_bytes = pool_.limit_bytes()};
+  for (const Slab& slab : slabs_) stat.locked_bytes += slab.locked_bytes();
+  return stat;
 }
 
 }  // namespace freshet

@@ -41,6 +41,14 @@ class SlabArena {
   MemoryKind memory_kind() const { return options_.memory; }
 
   void raise_limit(std::uint64_t bytes);
+  struct Room {
+    std::uint64_t limit_bytes = 0;  ///< 0: four times the model, plus 64 MiB.
+    std::size_t kept_versions = 1;  ///< Raise this default by a copy each, from the second on.
+    double copies = 1;              ///< Touched.
+  };
+  /// Raises the limit, and creates and touches memory for copies of a model of tensors of these sizes; the last copy
+  /// may be a part of one. An error if not even one copy finds room.
+  Status prepare(std::span<const std::uint64_t> tensor_bytes, const Room& room);
   /// Acquires for each want that has no segment yet. Returns the bytes of those that found none; a want of 0 bytes
   /// counts as one byte, since an empty tensor needs a segment too. 0: each want has its segment.
   std::uint64_t acquire(std::span<Want> wants);
@@ -63,16 +71,15 @@ class SlabArena {
   Bytes bytes(const SegmentPlace& place) const;
   std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const;
 
-  struct SlabReference {
-    int descriptor = -1;
-    std::uint64_t bytes = 0;
-  };
   std::vector<SlabReference> slabs() const;
   std::vector<Bytes> slab_memory() const;  ///< Of each slab, as slabs().
-  std::uint64_t slab_bytes() const;
-  std::uint64_t free_bytes() const;
-  std::uint64_t locked_bytes() const;
-  std::uint64_t limit_bytes() const;
+  struct Stat {
+    std::uint64_t arena_bytes = 0;
+    std::uint64_t arena_free_bytes = 0;
+    std::uint64_t locked_bytes = 0;
+    std::uint64_t arena_limit_bytes = 0;
+  };
+  Stat stat() const;
 
  private:
   std::uint64_t growth_for(std::uint64_t bytes) const FRESHET_EXCLUDES(mutex_);

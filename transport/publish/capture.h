@@ -9,8 +9,8 @@
 /// A capture goes: segments are acquired, and a TensorCopier copies the tensors into them. When the copies are
 /// complete, a worker proves and compares the digests, makes the segments of the changed tensors live, and calls
 /// on_sealed, in the order in which the captures were taken. Copies of host memory are complete when capture() returns:
-/// the calling thread and a few helpers copy and digest in one pass (core/vector/copy.h tells why that costs the loop no
-/// more than the copy), the caller may write its tensors again, and the equal ones' segments are free. Copies that
+/// the calling thread and a few helpers copy and digest in one pass (core/vector/copy.h tells why that costs the loop
+/// no more than the copy), the caller may write its tensors again, and the equal ones' segments are free. Copies that
 /// complete later: transport/publish/tensor_copier.h.
 ///
 /// A copy that fails refuses its version, and each version that was captured since without the same tensors. The next
@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,20 +35,11 @@
 #include "core/model/graph.h"
 #include "core/model/tensor.h"
 #include "transport/arena/slab_arena.h"
+#include "transport/publish/capture_sealer.h"
 #include "transport/publish/tensor_copier.h"
+#include "transport/publisher.h"
 
 namespace freshet {
-
-/// What came of a capture, by tensor index of its architecture.
-struct SealedCapture {
-  std::uint64_t ticket = 0;
-  std::vector<std::uint32_t> changed;  ///< Ascending: the tensors that this version owns.
-  std::uint64_t changed_bytes = 0;
-  std::vector<SegmentIndex> segments;     ///< Of every tensor: this capture's, or that of the version before.
-  std::vector<SegmentPlace> places;       ///< Of the segments.
-  std::vector<Digest> digests;            ///< Of every tensor.
-  std::vector<std::uint64_t> slab_bytes;  ///< Of every slab that existed when it was sealed, by slab index.
-};
 
 /// prepare(), begin(), add(), abandon() and capture(): one thread at a time. The rest: any thread.
 class Capture {
@@ -73,26 +65,24 @@ class Capture {
     ///
     /// False refuses the version (its number could not be recorded, say). Its segments then stay the Capture's, and
     /// count as changed in the next one.
-    std::function<bool(SealedCapture)> on_sealed;
+    CaptureSealer::OnSealed on_sealed;
 
     /// Called on the worker thread, in the order of the seals, with no lock held: a copy failed, and the version comes
     /// to nothing. May be empty.
-    std::function<void(std::uint64_t ticket, const Error& error)> on_failed;
+    CaptureSealer::OnFailed on_failed;
 
     /// Called on the preparing or capturing thread, with no lock held, for each slab before it is used: what it is
     /// to be sent from may want to know it. May be empty.
     std::function<void(Bytes)> on_slab;
   };
 
-  enum class Kind : std::uint8_t {
-    all,   ///< Every tensor counts as changed.
-    find,  ///< Every tensor is copied; the copies of those equal to the last version's are dropped again.
-    only,  ///< The tensors named, and those that an earlier, failed capture left undone.
-  };
+  using Kind = Changed::Kind;
 
   struct Request {
     std::uint64_t ticket = 0;             ///< The caller's, handed back in SealedCapture; grows from call to call.
     std::span<const TensorView> tensors;  ///< All of the architecture's, sizes checked by the caller.
+    /// `find`: every tensor is copied, and the copies of those equal to the last version's are dropped again.
+    /// `only`: the tensors named, and those that an earlier, failed capture left undone.
     Kind kind = Kind::find;
     std::span<const std::uint32_t> indices;  ///< For `only`: into tensors, any order; duplicates are ignored.
   };
@@ -117,7 +107,7 @@ class Capture {
 
   /// The last version's digests, when training resumes: the first capture counts as changed what differs from them.
   /// REQUIRES: prepared, nothing captured yet, one per tensor.
-  void resume_from(std::vector<Digest> digests);
+  void resume_from(const std::vector<Digest>& digests) { sealer_.resume_from(digests); }
 
   /// Opens a capture: from now on add() copies some tensors of the version that the next capture() completes. Waits as
   /// capture() does. failed_precondition when nothing was prepared, or a capture is open.
@@ -129,13 +119,13 @@ class Capture {
   Result<Receipt> add(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices);
   /// Gives up an open capture. Its tensors are captured by the next one.
   void abandon();
-  bool is_open() const;
+  bool is_open() const { return open_.has_value(); }
   /// What the tensors lie in. The copies are in host memory.
-  MemoryKind memory_kind() const;
+  MemoryKind memory_kind() const { return copier_->memory_kind(); }
 
-  /// Issues the copies and returns. The first capture of an architecture takes everything. Waits for the seal of the capture
-  /// before the last when the loop is faster than the digests. Completes an open capture: what add() copied is not
-  /// copied again, and counts as changed where its bytes are not the last version's. The receipt counts all.
+  /// Issues the copies and returns. The first capture of an architecture takes everything. Waits for the seal of the
+  /// capture before the last when the loop is faster than the digests. Completes an open capture: what add() copied is
+  /// not copied again, and counts as changed where its bytes are not the last version's. The receipt counts all.
   ///
   /// Errors: failed_precondition (not prepared, another number of tensors); invalid_argument (an index out of range, a
   /// tensor whose size is not the architecture's); out_of_space (nothing was captured; what should have been is
@@ -143,35 +133,51 @@ class Capture {
   Result<Receipt> capture(const Request& request);
 
   /// These segments may be written again.
-  void free(std::span<const SegmentIndex> segments);
+  void free(std::span<const SegmentIndex> segments) { arena_.release(segments); }
 
   /// Waits until every capture taken was sealed and on_sealed returned. timed_out otherwise.
-  Status wait_idle(Duration at_most);
+  Status wait_idle(Duration at_most) { return sealer_.wait_idle(at_most); }
   /// For the end: captures whose seal has not begun come to nothing. Returns their tickets, ascending. Nothing can be
   /// captured afterwards.
-  std::vector<std::uint64_t> drop_unbegun();
+  std::vector<std::uint64_t> drop_unbegun() { return sealer_.drop_unbegun(); }
 
   /// By slab index; only ever grows. The descriptors stay the Capture's and are open as long as it lives.
-  using SlabReference = SlabArena::SlabReference;
-  std::vector<SlabReference> slabs() const;
-  std::vector<Bytes> slab_memory() const;
-
-  struct Stat {
-    std::uint64_t arena_bytes = 0;
-    std::uint64_t arena_free_bytes = 0;
-    std::uint64_t locked_bytes = 0;
-    std::uint64_t arena_limit_bytes = 0;
-  };
-  Stat stat() const;
+  std::vector<SlabReference> slabs() const { return arena_.slabs(); }
+  std::vector<Bytes> slab_memory() const { return arena_.slab_memory(); }
+  SlabArena::Stat stat() const { return arena_.stat(); }
 
   /// The memory of a version's segments, for whoever holds that version.
-  Bytes bytes(const SegmentPlace& place) const;
-  std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const;
+  Bytes bytes(const SegmentPlace& place) const { return arena_.bytes(place); }
+  std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const { return arena_.bytes_of(segments); }
 
  private:
-  class Impl;
-  explicit Capture(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  using Want = SlabArena::Want;
+
+  /// What add() issued.
+  struct Open {
+    CaptureSealer::Copies copies;
+    std::vector<std::optional<SegmentIndex>> segment_of;  ///< By tensor.
+    Receipt receipt;
+  };
+
+  Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier);
+  Status check(std::span<const TensorView> tensors) const;
+  Status check_indices(std::span<const std::uint32_t> indices) const;
+  std::vector<std::uint32_t> tensors_wanted(const Request& request);
+  Status find_segments(std::span<Want> wants);
+  Receipt issue(std::span<const TensorView> tensors, std::span<const Want> wants, CaptureSealer::Copies& copies);
+
+  const Options options_;
+  const std::function<void(std::uint64_t)> make_room_;
+  SlabArena arena_;
+  std::unique_ptr<TensorCopier> copier_;  ///< It writes into the arena until it is gone.
+
+  // The capturing thread's own.
+  std::vector<std::uint64_t> tensor_bytes_;  ///< Of the prepared architecture.
+  std::vector<bool> missed_;                 ///< Tensors that the next capture takes, whatever is named.
+  std::optional<Open> open_;
+
+  CaptureSealer sealer_;  ///< Last: its thread uses the rest.
 };
 
 }  // namespace freshet

@@ -20,8 +20,8 @@ void IssuedCopies::complete(TensorCopier::Copied copied) {
   complete_.notify_all();
 }
 
-CaptureSealer::CaptureSealer(SlabArena& arena, Capture::Hooks& hooks)
-    : arena_(arena), hooks_(hooks), thread_([this] { work(); }) {}
+CaptureSealer::CaptureSealer(SlabArena& arena, OnSealed on_sealed, OnFailed on_failed)
+    : arena_(arena), on_sealed_(std::move(on_sealed)), on_failed_(std::move(on_failed)), thread_([this] { work(); }) {}
 
 CaptureSealer::~CaptureSealer() {
   {
@@ -160,7 +160,7 @@ void CaptureSealer::settle(Job& job) {
   lost_.clear();
   job.is_first = std::exchange(first_, false);
   FRESHET_CHECK(!job.is_first || job.tensors.size() == last_.size());
-  std::vector<bool> told(last_.size(), job.kind == Capture::Kind::all);
+  std::vector<bool> told(last_.size(), job.kind == Changed::Kind::all);
   for (const std::uint32_t index : job.named) told[index] = true;
   std::vector<SegmentIndex> unchanged;
   std::vector<CapturedTensor> kept;
@@ -200,7 +200,7 @@ void CaptureSealer::release(const Job& job) {
 void CaptureSealer::finish(const Job& job) {
   if (!job.is_given_up && job.copied) return seal(job);
   release(job);
-  if (!job.is_given_up && hooks_.on_failed) hooks_.on_failed(job.ticket, job.copied.error());
+  if (!job.is_given_up && on_failed_) on_failed_(job.ticket, job.copied.error());
 }
 
 void CaptureSealer::seal(const Job& job) {
@@ -223,7 +223,7 @@ void CaptureSealer::seal(const Job& job) {
   sealed.digests = digests_;
   for (const std::uint32_t tensor : sealed.changed) sealed.changed_bytes += sealed.places[tensor].bytes;
   for (const auto& slab : arena_.slabs()) sealed.slab_bytes.push_back(slab.bytes);
-  if (hooks_.on_sealed(std::move(sealed))) {
+  if (on_sealed_(std::move(sealed))) {
     refused_.clear();
   } else {
     refused_.insert(refused_.end(), job.tensors.begin(), job.tensors.end());

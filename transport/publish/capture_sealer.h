@@ -18,10 +18,21 @@
 #include "core/base/digest.h"
 #include "core/base/mutex.h"
 #include "transport/arena/slab_arena.h"
-#include "transport/publish/capture.h"
 #include "transport/publish/tensor_copier.h"
+#include "transport/publisher.h"
 
 namespace freshet {
+
+/// What came of a capture, by tensor index of its architecture.
+struct SealedCapture {
+  std::uint64_t ticket = 0;
+  std::vector<std::uint32_t> changed;  ///< Ascending: the tensors that this version owns.
+  std::uint64_t changed_bytes = 0;
+  std::vector<SegmentIndex> segments;     ///< Of every tensor: this capture's, or that of the version before.
+  std::vector<SegmentPlace> places;       ///< Of the segments.
+  std::vector<Digest> digests;            ///< Of every tensor.
+  std::vector<std::uint64_t> slab_bytes;  ///< Of every slab that existed when it was sealed, by slab index.
+};
 
 /// A tensor of a capture, and the segment that its copy goes into.
 struct CapturedTensor {
@@ -54,7 +65,7 @@ class CaptureSealer {
   using Copies = std::vector<std::shared_ptr<IssuedCopies>>;
   struct Job {
     std::uint64_t ticket = 0;
-    Capture::Kind kind = Capture::Kind::find;
+    Changed::Kind kind = Changed::Kind::find;
     std::vector<std::uint32_t> named;  ///< For `only`.
     Copies copies;                     ///< In the order in which they were issued.
     bool is_given_up = false;          ///< Its segments go back when the copies are complete; nothing is sealed.
@@ -66,8 +77,9 @@ class CaptureSealer {
     Status copied;
   };
 
-  /// `hooks` are those that Capture has.
-  CaptureSealer(SlabArena& arena, Capture::Hooks& hooks);
+  using OnSealed = std::function<bool(SealedCapture)>;
+  using OnFailed = std::function<void(std::uint64_t ticket, const Error& error)>;
+  CaptureSealer(SlabArena& arena, OnSealed on_sealed, OnFailed on_failed);
   /// Seals what was pushed and not dropped, then ends.
   ~CaptureSealer();
 
@@ -104,7 +116,8 @@ class CaptureSealer {
   void merge_refused(const Job& job, std::vector<std::uint32_t>& changed);
 
   SlabArena& arena_;
-  const Capture::Hooks& hooks_;
+  const OnSealed on_sealed_;
+  const OnFailed on_failed_;
 
   // The worker's own: the last version sealed, by tensor.
   std::vector<SegmentIndex> segments_;

@@ -110,7 +110,7 @@ class Publisher::Impl final : public HubModel {
   protocol::Activation::Options activation_options() const;
   Status adopt_architecture(std::shared_ptr<const Architecture> architecture);
   Status adopt_guess(std::span<const TensorView> tensors);
-  Status check(std::span<const TensorView> tensors, const PublishOptions& how, Capture::Kind kind,
+  Status check(std::span<const TensorView> tensors, const PublishOptions& how, Changed::Kind kind,
                std::span<const std::uint32_t> indices) const;
   bool on_sealed(SealedCapture sealed);
   void on_failed(std::uint64_t ticket, const Error& error);

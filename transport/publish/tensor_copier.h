@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Copies tensors into segments. issue() begins copies, and an event completes them: at once where the processor copies,
-/// later where a device does.
+/// Copies tensors into segments. issue() begins copies, and an event completes them: at once where the processor
+/// copies, later where a device does.
 
 #include <functional>
 #include <vector>

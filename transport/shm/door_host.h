@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "core/arena/slab.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/fork_guard.h"
 #include "core/base/result.h"
@@ -20,10 +21,7 @@
 
 namespace freshet::shm {
 
-struct SlabReference {
-  int descriptor = -1;  ///< Borrowed.
-  std::uint64_t bytes = 0;
-};
+using freshet::SlabReference;
 /// The slabs of one arena, by index. Grows only; the door reads it whenever it sends.
 using SlabList = std::vector<SlabReference>;
 

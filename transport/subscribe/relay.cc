@@ -199,20 +199,17 @@ void Relay::commit(const ServedVersion& version, std::uint64_t missed, std::int6
                                        .places = fetched.arena()->places(fetched.version().segments),
                                        .publish_started_ns = publish_started_ns,
                                        .missed_before = missed};
-  std::vector<shm::SlabReference> slabs;
-  for (const auto& slab : fetched.arena()->slabs()) {
-    slabs.push_back({.descriptor = slab.descriptor, .bytes = slab.bytes});
-    committed.slab_bytes.push_back(slab.bytes);
-  }
+  std::vector<SlabReference> slabs = fetched.arena()->slabs();
+  for (const SlabReference& slab : slabs) committed.slab_bytes.push_back(slab.bytes);
   {
-    const FetchArena::Stat arena = fetched.arena()->stat();
+    const SlabArena::Stat arena = fetched.arena()->stat();
     MutexLock lock(mutex_);
     totals_.newest = newest_;
     totals_.model_bytes = version.manifest->architecture->bytes();
     if (is_newest) ++totals_.versions_published;
     totals_.bytes_published += version.update.bytes_fetched;
     totals_.arena_bytes = arena.arena_bytes;
-    totals_.arena_free_bytes = arena.free_bytes;
+    totals_.arena_free_bytes = arena.arena_free_bytes;
     totals_.locked_bytes = arena.locked_bytes;
   }
   if (!is_newest) {

@@ -7,33 +7,9 @@
 #include "core/base/check.h"
 
 namespace freshet::detail {
-namespace {
-
-constexpr double kCopiesMax = 64;
-constexpr double kDefaultLimitCopies = 4;
-constexpr std::uint64_t kDefaultLimitExtraBytes = std::uint64_t{64} << 20;
-
-}  // namespace
-
 FetchArena::FetchArena(Options options)
     : options_(std::move(options)),
       arena_({.name = options_.name, .lock_memory = options_.lock_memory, .huge_pages = options_.huge_pages}) {}
-
-std::vector<FetchArena::Want> FetchArena::wants_for(const Architecture& architecture, std::uint64_t model_bytes) const {
-  const double copies = std::clamp(options_.copies, 1.0, kCopiesMax);
-  const auto wanted_bytes = static_cast<std::uint64_t>(copies * static_cast<double>(model_bytes));
-  std::vector<Want> wants;
-  std::uint64_t bytes = 0;
-  for (double copy = 0; copy < copies; ++copy) {
-    for (std::uint32_t tensor = 0; tensor < architecture.tensors().size(); ++tensor) {
-      const std::uint64_t tensor_bytes = bytes_of(architecture.tensors()[tensor]);
-      if (copy > 0 && bytes + tensor_bytes > wanted_bytes) break;
-      wants.push_back({.tensor = tensor, .bytes = tensor_bytes});
-      bytes += tensor_bytes;
-    }
-  }
-  return wants;
-}
 
 std::uint64_t FetchArena::bytes_of(const Architecture& architecture) const {
   std::uint64_t bytes = 0;
@@ -42,19 +18,9 @@ std::uint64_t FetchArena::bytes_of(const Architecture& architecture) const {
 }
 
 Status FetchArena::prepare(const Architecture& architecture) {
-  const std::uint64_t model_bytes = bytes_of(architecture);
-  const std::uint64_t default_limit =
-      static_cast<std::uint64_t>(kDefaultLimitCopies * static_cast<double>(model_bytes)) + kDefaultLimitExtraBytes;
-  arena_.raise_limit(options_.limit_bytes == 0 ? default_limit : options_.limit_bytes);
-  std::vector<Want> wants = wants_for(architecture, model_bytes);
-  Status status;
-  if (arena_.acquire(wants) > 0) status = arena_.grow(wants);
-  const auto tensors = static_cast<std::ptrdiff_t>(architecture.tensors().size());
-  const bool one_copy =
-      std::all_of(wants.begin(), wants.begin() + tensors, [](const Want& want) { return want.segment.has_value(); });
-  arena_.abandon(wants);
-  if (!one_copy) return fail(std::move(status).error().with_context("prepare memory for the model"));
-  return {};
+  std::vector<std::uint64_t> sizes;
+  for (const TensorSpec& spec : architecture.tensors()) sizes.push_back(bytes_of(spec));
+  return arena_.prepare(sizes, {.limit_bytes = options_.limit_bytes, .copies = options_.copies});
 }
 
 FetchArena::Row& FetchArena::row(SegmentIndex segment) {
@@ -145,10 +111,6 @@ void FetchArena::let_go(SegmentIndex segment) {
 
 void FetchArena::let_go(std::span<const SegmentIndex> segments) {
   for (const SegmentIndex segment : segments) let_go(segment);
-}
-
-FetchArena::Stat FetchArena::stat() const {
-  return {.arena_bytes = arena_.slab_bytes(), .free_bytes = arena_.free_bytes(), .locked_bytes = arena_.locked_bytes()};
 }
 
 }  // namespace freshet::detail

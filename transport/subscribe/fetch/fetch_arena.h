@@ -81,15 +81,10 @@ class FetchArena {
   Bytes bytes(SegmentIndex segment) const { return arena_.bytes(arena_.place(segment)); }
   SegmentPlace place(SegmentIndex segment) const { return arena_.place(segment); }
   std::vector<SegmentPlace> places(std::span<const SegmentIndex> segments) const { return arena_.places(segments); }
-  std::vector<SlabArena::SlabReference> slabs() const { return arena_.slabs(); }
+  std::vector<SlabReference> slabs() const { return arena_.slabs(); }
   std::vector<Bytes> slab_memory() const { return arena_.slab_memory(); }
 
-  struct Stat {
-    std::uint64_t arena_bytes = 0;
-    std::uint64_t free_bytes = 0;
-    std::uint64_t locked_bytes = 0;
-  };
-  Stat stat() const;
+  SlabArena::Stat stat() const { return arena_.stat(); }
 
  private:
   struct Row {
@@ -102,8 +97,6 @@ class FetchArena {
   std::uint64_t bytes_of(const TensorSpec& spec) const {
     return options_.whole || is_served(spec.role) ? spec.bytes() : 0;
   }
-  /// As often as the arena is to have each tensor, copy after copy.
-  std::vector<Want> wants_for(const Architecture& architecture, std::uint64_t model_bytes) const;
 
   const Options options_;
   SlabArena arena_;

@@ -44,7 +44,7 @@ class FetchArenaTest : public ::testing::Test {
 TEST_F(FetchArenaTest, TouchesAsManyCopiesAsItIsTold) {
   ASSERT_TRUE(arena_.prepare(*architecture(2)));
   EXPECT_EQ(arena_.stat().arena_bytes, 4 * kBytes);
-  EXPECT_EQ(arena_.stat().free_bytes, 4 * kBytes);
+  EXPECT_EQ(arena_.stat().arena_free_bytes, 4 * kBytes);
   ASSERT_TRUE(arena_.prepare(*architecture(2)));
   EXPECT_EQ(arena_.stat().arena_bytes, 4 * kBytes);
 }
@@ -116,10 +116,10 @@ TEST_F(FetchArenaTest, ASegmentIsFreeWhenTheLastReferenceGoes) {
   const SegmentIndex first = fill(0, 1);
   arena_.refer(first);
   arena_.let_go(first);
-  const std::uint64_t free_bytes = arena_.stat().free_bytes;
+  const std::uint64_t free_bytes = arena_.stat().arena_free_bytes;
   EXPECT_EQ(free_bytes, kBytes);
   arena_.let_go(first);
-  EXPECT_EQ(arena_.stat().free_bytes, 2 * kBytes);
+  EXPECT_EQ(arena_.stat().arena_free_bytes, 2 * kBytes);
 }
 
 TEST_F(FetchArenaTest, AFullArenaSaysSo) {
