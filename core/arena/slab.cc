@@ -17,7 +17,7 @@
 #include "core/arena/arena.h"
 #include "core/base/check.h"
 #include "core/base/format.h"
-#include "core/base/memory_room.h"
+#include "core/host/memory_room.h"
 
 namespace freshet {
 namespace {

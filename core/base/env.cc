@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/file_io.h"
 #include "core/base/format.h"
 
 namespace freshet {
@@ -24,15 +25,7 @@ class SystemFile final : public WritableFile {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
 
-  Status append(Bytes bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return fail_errno(errno, format("write {}", path_));
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
-    }
-    return {};
-  }
+  Status append(Bytes bytes) override { return write_all(descriptor_, bytes, path_); }
 
   Status sync() override {
     if (::fsync(descriptor_) != 0) return fail_errno(errno, format("sync {}", path_));
@@ -94,24 +87,6 @@ class SystemEnv final : public Env {
   }
 };
 
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-Status write_whole_file(Env& env, const std::string& path, std::span<const Bytes> pieces, bool sync) {
-  FRESHET_ASSIGN(const std::unique_ptr<WritableFile> file, env.create_file(path));
-  Status status;
-  for (const Bytes piece : pieces) {
-    if (status) status = file->append(piece);
-  }
-  if (status && sync) status = file->sync();
-  if (status) status = file->close();
-  if (!status) static_cast<void>(env.remove_file(path));  // The first error is the one to tell.
-  return status;
-}
-
 /// The file that `path` means: where a link leads, so that the link stays. A device, a pipe or a folder is none, and
 /// must not become one.
 Result<std::string> file_to_replace(const std::string& path) {
@@ -133,15 +108,31 @@ Env& system_env() {
   return env;
 }
 
+Status replace_file(Env& env, const std::string& path, const std::string& aside,
+                    const std::function<Status(WritableFile&)>& write, bool sync) {
+  const auto write_and_rename = [&]() -> Status {
+    FRESHET_ASSIGN(const std::unique_ptr<WritableFile> file, env.create_file(aside));
+    Status status = write(*file);
+    if (status && sync) status = file->sync();
+    if (status) status = file->close();
+    if (status) status = env.rename_file(aside, path);
+    if (!status) static_cast<void>(env.remove_file(aside));  // The first error is the one to tell.
+    return status;
+  };
+  FRESHET_TRY(write_and_rename());
+  return sync ? env.sync_folder(folder_of(path)) : Status();
+}
+
 Status write_file_atomically(Env& env, const std::string& named, std::span<const Bytes> pieces, bool sync) {
   FRESHET_ASSIGN(const std::string path, file_to_replace(named));
-  const std::string temporary = format("{}.{:016x}.tmp", path, random_u64(env));
-  FRESHET_TRY(write_whole_file(env, temporary, pieces, sync));
-  if (Status status = env.rename_file(temporary, path); !status) {
-    static_cast<void>(env.remove_file(temporary));
+  const auto write = [pieces](WritableFile& file) {
+    Status status;
+    for (const Bytes piece : pieces) {
+      if (status) status = file.append(piece);
+    }
     return status;
-  }
-  return sync ? env.sync_folder(folder_of(path)) : Status();
+  };
+  return replace_file(env, path, format("{}.{:016x}.tmp", path, random_u64(env)), write, sync);
 }
 
 std::uint64_t random_u64(Env& env) {

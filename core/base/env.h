@@ -4,6 +4,7 @@
 /// The interface to the operating system for three things: files that must be durable, random bytes, and environment
 /// variables. Tests replace it by one that fails on request (tests/fault/fault_env.h).
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,10 +43,13 @@ class Env {
 /// The machine's. One instance serves everybody.
 Env& system_env();
 
-/// Writes the pieces one after another into a new file beside `path`, then renames it to `path`. Readers see the old
-/// file or the whole new file; with `sync`, also after a crash of the host. Leaves no temporary file behind if it
-/// fails. If `path` is a link, the link stays and its file is replaced. invalid_argument if `path` is no regular file;
-/// it then stays unchanged.
+/// Writes a new file `aside`, then renames it to `path`. Readers see the old file or the whole new file; with `sync`,
+/// also after a crash of the host. Leaves no file `aside` behind if it fails.
+Status replace_file(Env& env, const std::string& path, const std::string& aside,
+                    const std::function<Status(WritableFile&)>& write, bool sync);
+
+/// replace_file() with the pieces one after another into a new file beside `path`. If `path` is a link, the link stays
+/// and its file is replaced. invalid_argument if `path` is no regular file; it then stays unchanged.
 Status write_file_atomically(Env& env, const std::string& path, std::span<const Bytes> pieces, bool sync);
 
 /// A random number from `env`.

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <unordered_map>
 
 #include "core/base/check.h"
+#include "core/base/file_io.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/json/json_document.h"
@@ -36,27 +36,9 @@ std::optional<std::string_view> take_after(std::string_view& stem, std::string_v
   return after;
 }
 
-Result<std::string> read_index_text(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return fail_errno(errno, path);
-  // Looked at first: opening a pipe waits for its writer.
-  if (!S_ISREG(status.st_mode)) return fail(Code::invalid_argument, format("{}: not a regular file", path));
-  const auto bytes = static_cast<std::uint64_t>(status.st_size);
-  if (bytes > kSafetensorsIndexBytesMax) {
-    return fail(Code::corrupt, format("{}: {} bytes are over the limit of {}", path, bytes, kSafetensorsIndexBytesMax));
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail_errno(errno, path);
-  std::string text(bytes, '\0');
-  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
-    return fail(Code::unavailable, format("{}: the file became shorter while it was read", path));
-  }
-  return text;
-}
-
 Result<SafetensorsWeightMap> read_index(const std::string& path) {
-  FRESHET_ASSIGN(const std::string text, read_index_text(path));
-  auto map = parse_safetensors_index(text);
+  FRESHET_ASSIGN(const FileText file, read_file(path, kSafetensorsIndexBytesMax, Code::corrupt));
+  auto map = parse_safetensors_index(file.text);
   if (!map) return fail(std::move(map).error().with_context(path));
   return map;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/safetensors/safetensors.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,35 +10,14 @@
 
 #include "core/base/bytes.h"
 #include "core/base/check.h"
-#include "core/base/file_descriptor.h"
+#include "core/base/file_io.h"
 #include "core/base/format.h"
-#include "core/base/memory_room.h"
+#include "core/host/memory_room.h"
 
 namespace freshet {
 namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
-
-Result<FileDescriptor> open_regular(const std::string& path, struct stat& status) {
-  // Non-blocking, so that a pipe without a writer is an error and no wait.
-  FileDescriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!descriptor) return fail_errno(errno, path);
-  if (::fstat(descriptor.get(), &status) != 0) return fail_errno(errno, path);
-  if (!S_ISREG(status.st_mode)) return fail(Code::invalid_argument, format("{}: not a regular file", path));
-  return descriptor;
-}
-
-Status read_exactly(int descriptor, std::uint64_t offset, MutableBytes out) {
-  while (!out.empty()) {
-    const ssize_t bytes = ::pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) return fail_errno(errno, "read");
-    if (bytes == 0) return fail(Code::unavailable, "the file became shorter while it was read");
-    out = out.subspan(static_cast<std::size_t>(bytes));
-    offset += static_cast<std::uint64_t>(bytes);
-  }
-  return {};
-}
 
 /// The header's text, which the file's first eight bytes give the length of. `cut_off` is what a file that ends before
 /// its header does is called.
@@ -48,7 +26,7 @@ Result<std::string> read_header(int descriptor, std::uint64_t file_bytes, Code c
     return fail(cut_off, format("{} bytes are too few for a safetensors file", file_bytes));
   }
   std::byte length[kLengthBytes];
-  FRESHET_TRY(read_exactly(descriptor, 0, length));
+  FRESHET_TRY(read_at(descriptor, length, 0, "it", Code::unavailable));
   const auto bytes = load_little_endian<std::uint64_t>(length);
   if (bytes > kSafetensorsHeaderBytesMax) {
     return fail(Code::corrupt, format("not a safetensors file: its header would have {} bytes, over the limit of {}",
@@ -58,7 +36,7 @@ Result<std::string> read_header(int descriptor, std::uint64_t file_bytes, Code c
     return fail(cut_off, format("a header of {} bytes in a file of {}", bytes, file_bytes));
   }
   std::string text(bytes, '\0');
-  FRESHET_TRY(read_exactly(descriptor, kLengthBytes, std::as_writable_bytes(std::span(text))));
+  FRESHET_TRY(read_at(descriptor, std::as_writable_bytes(std::span(text)), kLengthBytes, "it", Code::unavailable));
   return text;
 }
 
@@ -79,13 +57,12 @@ Status check_is_whole(int descriptor, std::uint64_t file_bytes) {
 }  // namespace
 
 Result<SafetensorsFile> SafetensorsFile::read(const std::string& path) {
-  struct stat before {};
-  FRESHET_ASSIGN(const FileDescriptor descriptor, open_regular(path, before));
+  FRESHET_ASSIGN(const OpenedFile opened, open_regular(path));
   SafetensorsFile file;
-  Status status = file.read_from(descriptor.get());
+  Status status = file.read_from(opened.descriptor.get());
   struct stat after {};
-  if (status && ::fstat(descriptor.get(), &after) != 0) status = fail_errno(errno, "look at it again");
-  if (status && !is_same_content(before, after)) {
+  if (status && ::fstat(opened.descriptor.get(), &after) != 0) status = fail_errno(errno, "look at it again");
+  if (status && !is_same_content(opened.status, after)) {
     status = fail(Code::unavailable, "the file changed while it was read");
   }
   if (!status) return fail(std::move(status).error().with_context(path));
@@ -98,8 +75,8 @@ Status SafetensorsFile::read_from(int descriptor) {
   const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
   FRESHET_ASSIGN(const std::string text, read_header(descriptor, file_bytes, Code::corrupt));
   FRESHET_TRY(take_header(text, file_bytes - kLengthBytes - text.size()));
-  return read_exactly(descriptor, kLengthBytes + text.size(),
-                      MutableBytes(static_cast<std::byte*>(memory_), memory_bytes_));
+  return read_at(descriptor, MutableBytes(static_cast<std::byte*>(memory_), memory_bytes_), kLengthBytes + text.size(),
+                 "it", Code::unavailable);
 }
 
 Status SafetensorsFile::take_header(std::string_view json, std::uint64_t data_bytes) {
@@ -129,9 +106,8 @@ MutableBytes SafetensorsFile::memory_of(std::size_t tensor) {
 }
 
 Status check_is_whole_safetensors(const std::string& path) {
-  struct stat status {};
-  FRESHET_ASSIGN(const FileDescriptor descriptor, open_regular(path, status));
-  Status whole = check_is_whole(descriptor.get(), static_cast<std::uint64_t>(status.st_size));
+  FRESHET_ASSIGN(const OpenedFile file, open_regular(path));
+  Status whole = check_is_whole(file.descriptor.get(), static_cast<std::uint64_t>(file.status.st_size));
   if (!whole) return fail(std::move(whole).error().with_context(path));
   return {};
 }

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <unordered_set>
 
 #include "core/base/env.h"
-#include "core/base/file_descriptor.h"
+#include "core/base/file_io.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/json/canonical_json.h"
@@ -85,34 +80,20 @@ std::vector<Bytes> pieces_of(const std::string& header, std::span<const TensorVi
   return pieces;
 }
 
-/// Reads `into.size()` bytes at `offset`; fewer at the end of the file.
-Result<std::size_t> read_at(int file, MutableBytes into, std::uint64_t offset, const std::string& path) {
-  std::size_t have = 0;
-  while (have < into.size()) {
-    const ssize_t got = ::pread(file, into.data() + have, into.size() - have, static_cast<off_t>(offset + have));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, "read " + path);
-    if (got == 0) break;
-    have += static_cast<std::size_t>(got);
-  }
-  return have;
-}
-
 /// Whether the file has just these bytes. not_found when there is no file.
 Result<bool> has_bytes(const std::string& path, std::span<const Bytes> pieces) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return fail_errno(errno, "open " + path);
-  struct stat facts {};
-  if (::fstat(file.get(), &facts) != 0) return fail_errno(errno, "stat " + path);
+  const Result<OpenedFile> file = open_regular(path);
+  if (!file && file.error().code() == Code::invalid_argument) return false;  // No regular file.
+  if (!file) return fail(file.error());
   std::uint64_t bytes = 0;
   for (const Bytes piece : pieces) bytes += piece.size();
-  if (!S_ISREG(facts.st_mode) || static_cast<std::uint64_t>(facts.st_size) != bytes) return false;
+  if (static_cast<std::uint64_t>(file->status.st_size) != bytes) return false;
   std::vector<std::byte> buffer(kCompareBytes);
   std::uint64_t offset = 0;
   for (Bytes piece : pieces) {
     while (!piece.empty()) {
       const MutableBytes part(buffer.data(), std::min(buffer.size(), piece.size()));
-      FRESHET_ASSIGN(const std::size_t got, read_at(file.get(), part, offset, path));
+      FRESHET_ASSIGN(const std::size_t got, read_up_to(file->descriptor.get(), part, offset, path));
       if (got != part.size() || !std::ranges::equal(part, piece.first(got))) return false;
       piece = piece.subspan(got);
       offset += got;

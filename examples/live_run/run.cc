@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/format.h"
-#include "core/base/memory_room.h"
 #include "core/base/text.h"
+#include "core/host/memory_room.h"
 #include "examples/live_run/model/corpus.h"
 #include "examples/live_run/report/plots.h"
 #include "examples/live_run/signals.h"

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/base/file_descriptor.h"
+#include "core/base/file_io.h"
 #include "core/base/format.h"
 #include "repo/tier/board.h"
 #include "repo/tier/path_links.h"
@@ -60,17 +61,6 @@ class AsideFile {
   FileDescriptor fd_;
   bool kept_ = false;
 };
-
-bool write_fully(int fd, const std::byte* bytes, std::size_t count) {
-  while (count > 0) {
-    const ssize_t wrote = ::write(fd, bytes, count);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return false;
-    bytes += wrote;
-    count -= static_cast<std::size_t>(wrote);
-  }
-  return true;
-}
 
 bool is_hole(const std::byte* bytes, std::size_t count) {
   // Each byte equals the one before it, and the first is zero.
@@ -173,9 +163,13 @@ CopyEnd transfer(const OpenSource& source, int file, PlainXxh3Stream& digest, co
     end.read_bytes += bytes;
     if (at > size) return {CopyEnd::Kind::changed, "", end.read_bytes};
     digest.update(Bytes(piece.get(), bytes));
-    const bool wrote =
-        is_hole(piece.get(), bytes) ? ::lseek(file, got, SEEK_CUR) >= 0 : write_fully(file, piece.get(), bytes);
-    if (!wrote) return {CopyEnd::Kind::tier_failed, system_reason("write a copy"), end.read_bytes};
+    Status wrote;
+    if (!is_hole(piece.get(), bytes)) {
+      wrote = write_all(file, Bytes(piece.get(), bytes), "a copy");
+    } else if (::lseek(file, got, SEEK_CUR) < 0) {
+      wrote = fail_errno(errno, "write a copy");
+    }
+    if (!wrote) return {CopyEnd::Kind::tier_failed, wrote.error().message(), end.read_bytes};
   }
   return end;
 }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "core/base/digest.h"
+#include "core/base/file_io.h"
 #include "core/base/format.h"
 #include "core/base/log.h"
 #include "transport/directory/state_folder.h"
@@ -55,14 +56,7 @@ Result<FileDescriptor> open_file(int folder, const std::string& name, int flags)
 
 Result<std::string> read_file(int file, std::size_t bytes_max, const std::string& name) {
   std::string text(bytes_max + 1, '\0');
-  std::size_t have = 0;
-  while (have < text.size()) {
-    const ssize_t got = ::pread(file, text.data() + have, text.size() - have, static_cast<off_t>(have));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, "read " + name);
-    if (got == 0) break;
-    have += static_cast<std::size_t>(got);
-  }
+  FRESHET_ASSIGN(const std::size_t have, read_up_to(file, std::as_writable_bytes(std::span(text)), 0, name));
   if (have > bytes_max) return fail(Code::corrupt, format("{} is longer than {} bytes", name, bytes_max));
   text.resize(have);
   return text;

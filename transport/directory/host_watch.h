@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "core/base/file_descriptor.h"
 #include "core/base/result.h"
+#include "core/host/folder_news.h"
 
 namespace freshet {
 
@@ -17,13 +17,13 @@ class HostWatch {
   /// unsupported when the system has no watches left; the caller then looks itself, now and then.
   static Result<HostWatch> open(const std::string& folder);
 
-  int descriptor() const { return descriptor_.get(); }
+  int descriptor() const { return news_.descriptor(); }
   /// Takes what has come. True when it may concern `model`.
   bool take(const std::string& model);
 
  private:
-  explicit HostWatch(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
-  FileDescriptor descriptor_;
+  explicit HostWatch(FolderNews news) : news_(std::move(news)) {}
+  FolderNews news_;
 };
 
 }  // namespace freshet

@@ -2,7 +2,6 @@
 #include "transport/file/folder_feed.h"
 
 #include <poll.h>
-#include <sys/inotify.h>
 
 #include <algorithm>
 #include <array>
@@ -20,7 +19,10 @@ FolderFeed::FolderFeed(std::string folder, Options options)
 
 Result<const FolderWeights*> FolderFeed::next(Time deadline, int stop) {
   for (;;) {
-    watch();  // Before looking, so that nothing appears in between unseen.
+    if (!news_) {  // Before looking, so that nothing appears in between unseen.
+      auto news = FolderNews::open(folder_, IN_MOVED_TO | IN_CREATE | IN_CLOSE_WRITE);
+      if (news) news_ = std::move(*news);  // Without it, the folder is looked at all the same.
+    }
     for (const VersionNumber number : find_candidates()) {
       const Time now = system_clock().now();
       if (is_due(number, now)) {
@@ -91,25 +93,13 @@ Status FolderFeed::read(VersionNumber number) {
   return reader.read(number, weights_);
 }
 
-/// Without it, the folder is looked at all the same.
-void FolderFeed::watch() {
-  if (inotify_) return;
-  FileDescriptor descriptor(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  if (!descriptor) return;
-  constexpr std::uint32_t kWhat = IN_MOVED_TO | IN_CREATE | IN_CLOSE_WRITE | IN_ONLYDIR;
-  if (::inotify_add_watch(descriptor.get(), folder_.c_str(), kWhat) >= 0) inotify_ = std::move(descriptor);
-}
-
 /// True when it is to stop.
 bool FolderFeed::wait(Time until, int stop) {
   std::array<pollfd, 2> files{pollfd{.fd = stop, .events = POLLIN, .revents = 0},
-                              pollfd{.fd = inotify_.get(), .events = POLLIN, .revents = 0}};
+                              pollfd{.fd = news_ ? news_->descriptor() : -1, .events = POLLIN, .revents = 0}};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - system_clock().now());
   ::poll(files.data(), files.size(), static_cast<int>(std::max<std::int64_t>(0, left.count())));
-  if (inotify_ && files[1].revents != 0) {
-    std::array<char, 4096> news;
-    while (::read(inotify_.get(), news.data(), news.size()) > 0) continue;
-  }
+  if (files[1].revents != 0) (void)news_->take();
   return files[0].revents != 0;
 }
 

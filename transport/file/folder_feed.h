@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/base/file_descriptor.h"
 #include "core/base/result.h"
+#include "core/host/folder_news.h"
 #include "transport/file/weight_folder.h"
 
 namespace freshet::file {
@@ -52,7 +52,6 @@ class FolderFeed {
   /// The error, when it is time to tell it.
   std::optional<Error> on_failure(VersionNumber number, const Error& error, Time now);
   Status read(VersionNumber number);
-  void watch();
   bool wait(Time until, int stop);
 
   std::string folder_;
@@ -60,7 +59,7 @@ class FolderFeed {
   VersionNumber last_ = 0;  ///< That was read.
   FolderWeights weights_;
   std::map<VersionNumber, Failing> failing_;  ///< Above last_.
-  FileDescriptor inotify_;
+  std::optional<FolderNews> news_;
 };
 
 }  // namespace freshet::file

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <new>
 #include <numeric>
 #include <set>
 
+#include "core/base/file_io.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/json/json_document.h"
@@ -33,19 +33,7 @@ struct IndexHead {
 };
 
 Result<std::string> read_small(const fs::path& path, std::uint64_t bytes_max) {
-  std::error_code error;
-  // A pipe or a device would make the reader wait.
-  if (!fs::is_regular_file(path, error)) return fail(Code::not_found, path.string() + ": the file does not exist");
-  const std::uint64_t bytes = fs::file_size(path, error);
-  if (error) return fail_errno(error.value(), path.string());
-  if (bytes > bytes_max)
-    return fail(Code::corrupt, format("{}: {} bytes, at most {} are read", path.string(), bytes, bytes_max));
-  std::ifstream in(path, std::ios::binary);
-  std::string text(bytes, '\0');
-  if (!in.read(text.data(), static_cast<std::streamsize>(bytes))) {
-    return fail(Code::unavailable, path.string() + ": the file became shorter while it was read");
-  }
-  return text;
+  return read_file(path.string(), bytes_max, Code::corrupt).map([](FileText read) { return std::move(read.text); });
 }
 
 /// Digits in a string, or a number.

@@ -96,7 +96,7 @@ Status AllowList::refresh() {
 
 Status AllowList::read() {
   may_hide_a_change_ = is_recent(stamp_.changed);
-  FRESHET_ASSIGN(const SmallFile file, read_small_file(path_, kFileBytesMax));
+  FRESHET_ASSIGN(const FileText file, read_file(path_, kFileBytesMax));
   if ((file.status.st_mode & 022) != 0) {
     return fail(Code::invalid_argument, format("allow-list {} has mode {:04o}: others can add to it; chmod go-w it",
                                                path_, file.status.st_mode & 07777));

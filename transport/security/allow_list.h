@@ -14,9 +14,9 @@
 #include <string_view>
 
 #include "core/base/clock.h"
+#include "core/base/file_io.h"
 #include "core/base/result.h"
 #include "transport/security/keys.h"
-#include "transport/security/small_file.h"
 
 namespace freshet {
 

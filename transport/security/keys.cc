@@ -11,10 +11,9 @@
 #include <optional>
 #include <utility>
 
-#include "core/base/file_descriptor.h"
+#include "core/base/file_io.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
-#include "transport/security/small_file.h"
 
 namespace freshet {
 namespace {
@@ -80,16 +79,10 @@ Status check_secret_status(const std::string& path, const struct stat& status) {
 Status create(const std::string& path, mode_t mode, std::string_view text) {
   const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!file) return fail_errno(errno, format("create {}", path));
-  int failure = 0;
-  while (failure == 0 && !text.empty()) {
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
-    if (written < 0 && errno != EINTR) failure = errno;
-    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  if (failure == 0 && ::fsync(file.get()) != 0) failure = errno;
-  if (failure == 0) return {};
-  ::unlink(path.c_str());
-  return fail_errno(failure, format("write {}", path));
+  Status written = write_all(file.get(), bytes_of(text.data(), text.size()), path);
+  if (written && ::fsync(file.get()) != 0) written = fail_errno(errno, format("write {}", path));
+  if (!written) ::unlink(path.c_str());
+  return written;
 }
 
 std::string label_of(const std::string& path) {
@@ -155,7 +148,7 @@ Result<KeyPair> KeyPair::generate() {
 }
 
 Result<KeyPair> KeyPair::read(const std::string& path) {
-  FRESHET_ASSIGN(SmallFile file, read_small_file(path, kKeyFileBytesMax));
+  FRESHET_ASSIGN(FileText file, read_file(path, kKeyFileBytesMax));
   FRESHET_TRY(check_secret_status(path, file.status));
   const std::string_view line = first_line(file.text);
   Secret secret{};
@@ -187,7 +180,7 @@ Status KeyPair::write(const std::string& path) const {
 }
 
 Result<PublicKey> read_public_key(const std::string& text_or_path) {
-  Result<SmallFile> file = read_small_file(text_or_path, kKeyFileBytesMax);
+  Result<FileText> file = read_file(text_or_path, kKeyFileBytesMax);
   if (!file && file.error().code() == Code::not_found) {
     Result<PublicKey> key = PublicKey::parse("server key", text_or_path);
     if (key) return key;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/zmq/authenticator.h"
 
-#include <sys/inotify.h>
-#include <unistd.h>
-
 #include <array>
 #include <system_error>
 
+#include "core/base/file_io.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "transport/zmq/sockets.h"
@@ -20,18 +18,11 @@ constexpr std::size_t kRequestParts = 7;
 constexpr std::chrono::milliseconds kDeafRound{1000};
 constexpr std::chrono::milliseconds kWatchedRound{60'000};
 
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 /// The folder, not the file: a list is often replaced by renaming another one over it.
-int watch_folder_of(const std::string& path) {
-  FileDescriptor watch(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  const std::uint32_t events = IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_ATTRIB;
-  if (!watch || ::inotify_add_watch(watch.get(), folder_of(path).c_str(), events) < 0) return -1;
-  return watch.release();
+std::optional<FolderNews> news_beside(const std::string& path) {
+  auto news = FolderNews::open(folder_of(path), IN_CLOSE_WRITE | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_ATTRIB);
+  if (!news) return std::nullopt;
+  return std::move(*news);
 }
 
 }  // namespace
@@ -48,9 +39,8 @@ Result<std::unique_ptr<Authenticator>> Authenticator::open(zmq::context_t& conte
     zmq::socket_t socket(context, zmq::socket_type::rep);
     socket.set(zmq::sockopt::linger, 0);
     socket.bind(kEndpoint);
-    const int watch = watch_folder_of(allow_file);
     return std::unique_ptr<Authenticator>(
-        new Authenticator(std::move(list), std::move(socket), std::move(wake), watch));
+        new Authenticator(std::move(list), std::move(socket), std::move(wake), news_beside(allow_file)));
   } catch (const zmq::error_t& error) {
     const Code code = error.num() == EADDRINUSE ? Code::already_exists : Code::unavailable;
     return fail(code, format("start the check of keys: {}", error.what()));
@@ -59,12 +49,12 @@ Result<std::unique_ptr<Authenticator>> Authenticator::open(zmq::context_t& conte
   }
 }
 
-Authenticator::Authenticator(AllowList list, zmq::socket_t socket, Wake wake, int watch)
+Authenticator::Authenticator(AllowList list, zmq::socket_t socket, Wake wake, std::optional<FolderNews> news)
     : list_path_(list.path()),
       list_(std::move(list)),
       socket_(std::move(socket)),
       wake_(std::move(wake)),
-      watch_(watch),
+      news_(std::move(news)),
       keys_(list_.keys()) {
   thread_ = std::thread([this] { run(); });
 }
@@ -97,14 +87,12 @@ void Authenticator::run() {
       {.socket = nullptr, .fd = wake_.descriptor(), .events = ZMQ_POLLIN, .revents = 0},
       {.socket = socket_.handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0},
   };
-  if (watch_) items.push_back({.socket = nullptr, .fd = watch_.get(), .events = ZMQ_POLLIN, .revents = 0});
+  if (news_) items.push_back({.socket = nullptr, .fd = news_->descriptor(), .events = ZMQ_POLLIN, .revents = 0});
   while (!stopping_) {
-    poll(items, watch_ ? kWatchedRound : kDeafRound);
+    poll(items, news_ ? kWatchedRound : kDeafRound);
     wake_.acknowledge();
     // What changed in the folder does not matter: the file is looked at either way.
-    std::array<char, 4096> events;
-    while (watch_ && ::read(watch_.get(), events.data(), events.size()) > 0) {
-    }
+    if (news_) (void)news_->take();
     refresh();
     while (const auto parts = receive(socket_, kRequestParts)) {
       // Once more: who was added a moment ago may have been quicker than the news of it.

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "core/base/mutex.h"
 #include "core/base/result.h"
 #include "core/base/wake.h"
+#include "core/host/folder_news.h"
 #include "transport/security/allow_list.h"
 #include "transport/zmq/rejects.h"
 
@@ -43,7 +45,7 @@ class Authenticator {
 
  private:
   struct Request;
-  Authenticator(AllowList list, zmq::socket_t socket, Wake wake, int watch);
+  Authenticator(AllowList list, zmq::socket_t socket, Wake wake, std::optional<FolderNews> news);
   void run();
   void refresh() FRESHET_EXCLUDES(mutex_);
   void answer(const std::vector<zmq::message_t>& parts);
@@ -56,7 +58,7 @@ class Authenticator {
   AllowList list_;
   zmq::socket_t socket_;
   const Wake wake_;
-  const FileDescriptor watch_;  ///< An inotify of the list's folder; none where the system has no more.
+  const std::optional<FolderNews> news_;  ///< Of the list's folder; none where the system has no more.
   Rejects rejects_{"keys"};
   Rejects list_errors_{"allow-list"};
 

@@ -17,7 +17,7 @@
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/frame/output.h"
 #include "core/base/format.h"
-#include "core/base/memory_room.h"
+#include "core/host/memory_room.h"
 #include "core/words/classic_locale.h"
 #include "transport/directory/host_directory.h"
 

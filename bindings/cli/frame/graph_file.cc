@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/frame/graph_file.h"
 
-#include <sys/stat.h>
+#include <utility>
 
-#include <cerrno>
-#include <fstream>
-
-#include "core/base/format.h"
+#include "core/base/file_io.h"
 
 namespace freshet::cli {
 namespace {
@@ -16,19 +13,7 @@ constexpr std::uint64_t kGraphBytesMax = std::uint64_t{1} << 30;
 }  // namespace
 
 Result<std::string> read_text_file(const std::string& path, std::uint64_t bytes_max) {
-  // Looked at first: opening a pipe waits for its writer.
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return fail_errno(errno, path);
-  if (!S_ISREG(status.st_mode)) return fail(Code::invalid_argument, path + ": not a regular file");
-  const auto bytes = static_cast<std::uint64_t>(status.st_size);
-  if (bytes > bytes_max) return fail(Code::invalid_argument, format("{}: it has more than {} bytes", path, bytes_max));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return fail_errno(errno, path);
-  std::string text(bytes, '\0');
-  if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
-    return fail(Code::io_error, path + ": cannot be read");
-  }
-  return text;
+  return read_file(path, bytes_max).map([](FileText read) { return std::move(read.text); });
 }
 
 Result<std::shared_ptr<const Architecture>> read_graph(const std::string& path) {

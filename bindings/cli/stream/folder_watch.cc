@@ -2,13 +2,10 @@
 #include "bindings/cli/stream/folder_watch.h"
 
 #include <poll.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -20,7 +17,7 @@ namespace {
 
 /// Closing is no sign of wholeness (a writer may open again), and no change of content either.
 constexpr std::uint32_t kEvents =
-    IN_MOVED_TO | IN_CREATE | IN_MODIFY | IN_MOVED_FROM | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
+    IN_MOVED_TO | IN_CREATE | IN_MODIFY | IN_MOVED_FROM | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF;
 
 constexpr int kScanPauseFactor = 20;
 
@@ -32,27 +29,14 @@ bool is_model_file(const std::string& name) {
 
 Result<FolderWatch> FolderWatch::open(const std::string& folder, Duration settle, Duration look_every) {
   FolderWatch watch(folder, settle, look_every);
-  watch.inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (watch.inotify_ >= 0 && ::inotify_add_watch(watch.inotify_, folder.c_str(), kEvents) < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return fail_errno(errno, format("watch {}", folder));
-    ::close(std::exchange(watch.inotify_, -1));
+  auto news = FolderNews::open(folder, kEvents);
+  if (news) {
+    watch.news_ = std::move(*news);
+  } else if (!std::filesystem::is_directory(folder)) {
+    return fail(news.error());
   }
   FRESHET_TRY(watch.scan(system_clock().now()));
   return watch;
-}
-
-FolderWatch::FolderWatch(FolderWatch&& other) noexcept
-    : folder_(std::move(other.folder_)),
-      settle_(other.settle_),
-      look_every_(other.look_every_),
-      inotify_(std::exchange(other.inotify_, -1)),
-      scan_at_(other.scan_at_),
-      arrivals_(other.arrivals_),
-      pending_(std::move(other.pending_)),
-      taken_(std::move(other.taken_)) {}
-
-FolderWatch::~FolderWatch() {
-  if (inotify_ >= 0) ::close(inotify_);
 }
 
 Result<std::vector<std::string>> FolderWatch::wait(Time deadline, int stop) {
@@ -63,7 +47,8 @@ Result<std::vector<std::string>> FolderWatch::wait(Time deadline, int stop) {
     std::vector<std::string> whole = take_whole(now);
     if (!whole.empty() || now >= deadline) return whole;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline, next_look()) - now).count();
-    pollfd waiters[] = {{.fd = inotify_, .events = POLLIN, .revents = 0}, {.fd = stop, .events = POLLIN, .revents = 0}};
+    pollfd waiters[] = {{.fd = news_ ? news_->descriptor() : -1, .events = POLLIN, .revents = 0},
+                        {.fd = stop, .events = POLLIN, .revents = 0}};
     (void)::poll(waiters, 2, static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000)));
     if ((waiters[1].revents & POLLIN) != 0) return std::vector<std::string>{};
   }
@@ -109,21 +94,8 @@ void FolderWatch::look_again(const std::string& path) {
 }
 
 Status FolderWatch::read_events(Time now) {
-  if (inotify_ < 0) return {};
-  alignas(inotify_event) char buffer[64 * 1024];
-  for (;;) {
-    const ssize_t bytes = ::read(inotify_, buffer, sizeof(buffer));
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0 && errno == EAGAIN) return {};
-    if (bytes <= 0) return fail_errno(errno, format("watch {}", folder_));
-    for (ssize_t at = 0; at < bytes;) {
-      inotify_event event{};
-      std::memcpy(&event, buffer + at, sizeof(event));
-      const char* name = buffer + at + sizeof(event);
-      FRESHET_TRY(on_event(event.mask, std::string(name, ::strnlen(name, event.len)), now));
-      at += static_cast<ssize_t>(sizeof(event) + event.len);
-    }
-  }
+  if (!news_) return {};
+  return news_->take([&](std::uint32_t mask, std::string_view name) { return on_event(mask, std::string(name), now); });
 }
 
 Status FolderWatch::on_event(std::uint32_t mask, const std::string& name, Time now) {

@@ -10,11 +10,13 @@
 /// the folder again every other second and compares it with the last state.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
+#include "core/host/folder_news.h"
 
 namespace freshet::cli {
 
@@ -26,9 +28,6 @@ class FolderWatch {
  public:
   /// A file counts as whole when it has not changed for `settle`. not_found when there is no such folder.
   static Result<FolderWatch> open(const std::string& folder, Duration settle, Duration look_every = kLookAgainEvery);
-  FolderWatch(FolderWatch&& other) noexcept;
-  FolderWatch& operator=(FolderWatch&&) = delete;
-  ~FolderWatch();
 
   /// Waits until at least one file is whole, `stop` becomes readable, or the deadline; empty in the latter cases. Paths
   /// in the order in which they became whole. unavailable when the folder is gone.
@@ -78,7 +77,7 @@ class FolderWatch {
   std::string folder_;
   Duration settle_;
   Duration look_every_;
-  int inotify_ = -1;  ///< -1 where the system has no watches left.
+  std::optional<FolderNews> news_;  ///< None where the system has no watches left.
   Time scan_at_{};
   std::uint64_t arrivals_ = 0;
   std::map<std::string, Pending> pending_;

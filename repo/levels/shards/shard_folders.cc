@@ -13,7 +13,6 @@
 #include <map>
 #include <set>
 
-#include "core/base/file_descriptor.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/json/json_document.h"
@@ -63,51 +62,24 @@ std::string table_file(const Digest& digest) { return format("{}.tensors", to_he
 /// What is half-written, of other ranks' or of parity, at the rank that writes it.
 std::string streamed_suffix(std::uint32_t rank) { return format(".by{}{}", rank, kHalfSuffix); }
 
-Status read_fully(int file, MutableBytes out, std::uint64_t offset, const std::string& path) {
-  while (!out.empty()) {
-    const ssize_t got = ::pread(file, out.data(), out.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail_errno(errno, format("read {}", path));
-    if (got == 0) return fail(Code::corrupt, format("{} is cut short", path));
-    out = out.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return {};
-}
-
-Result<FileDescriptor> open_file(const std::string& path) {
-  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!file) return fail_errno(errno, format("open {}", path));
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return fail_errno(errno, format("look at {}", path));
-  if (!S_ISREG(status.st_mode)) return refuse(format("{} is not a regular file", path));
-  return file;
-}
-
-Result<std::uint64_t> bytes_in_file(const FileDescriptor& file, const std::string& path) {
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return fail_errno(errno, format("look at {}", path));
-  return static_cast<std::uint64_t>(status.st_size);
-}
+std::uint64_t bytes_in(const OpenedFile& file) { return static_cast<std::uint64_t>(file.status.st_size); }
 
 Result<std::vector<std::byte>> read_whole(const std::string& path, std::size_t bytes_max) {
-  FRESHET_ASSIGN(const FileDescriptor file, open_file(path));
-  FRESHET_ASSIGN(const std::uint64_t bytes, bytes_in_file(file, path));
-  if (bytes > bytes_max) return fail(Code::corrupt, format("{} is too long", path));
-  std::vector<std::byte> content(bytes);
-  FRESHET_TRY(read_fully(file.get(), content, 0, path));
+  FRESHET_ASSIGN(const OpenedFile file, open_regular(path, O_NOFOLLOW));
+  if (bytes_in(file) > bytes_max) return fail(Code::corrupt, format("{} is too long", path));
+  std::vector<std::byte> content(bytes_in(file));
+  FRESHET_TRY(read_at(file.descriptor.get(), content, 0, path));
   return content;
 }
 
-Result<std::vector<std::byte>> head_in(const FileDescriptor& file, const std::string& path) {
+Result<std::vector<std::byte>> head_in(const OpenedFile& file, const std::string& path) {
   std::vector<std::byte> head(kShardPrefixBytes);
-  FRESHET_TRY(read_fully(file.get(), head, 0, path));
+  FRESHET_TRY(read_at(file.descriptor.get(), head, 0, path));
   Result<std::uint64_t> bytes = shard_head_bytes(head);
   if (!bytes) return fail(std::move(bytes).error().with_context(path));
-  FRESHET_ASSIGN(const std::uint64_t there, bytes_in_file(file, path));
-  if (*bytes > there) return fail(Code::corrupt, format("{} is cut short", path));
+  if (*bytes > bytes_in(file)) return fail(Code::corrupt, format("{} is cut short", path));
   head.resize(*bytes);
-  FRESHET_TRY(read_fully(file.get(), MutableBytes(head).subspan(kShardPrefixBytes), kShardPrefixBytes, path));
+  FRESHET_TRY(read_at(file.descriptor.get(), MutableBytes(head).subspan(kShardPrefixBytes), kShardPrefixBytes, path));
   return head;
 }
 
@@ -123,11 +95,11 @@ std::vector<std::string> files_in(const std::string& folder) {
 }
 
 Result<HeldShard> look_at(const std::string& path) {
-  FRESHET_ASSIGN(const FileDescriptor file, open_file(path));
+  FRESHET_ASSIGN(const OpenedFile file, open_regular(path, O_NOFOLLOW));
   FRESHET_ASSIGN(const std::vector<std::byte> head, head_in(file, path));
   Result<ShardHeader> header = decode_shard_head(head);
   if (!header) return fail(std::move(header).error().with_context(path));
-  FRESHET_ASSIGN(const std::uint64_t bytes, bytes_in_file(file, path));
+  const std::uint64_t bytes = bytes_in(file);
   if (bytes != head.size() + header->payload_bytes) {
     return fail(Code::corrupt,
                 format("{} has {} bytes, {} were written", path, bytes, head.size() + header->payload_bytes));
@@ -176,9 +148,10 @@ Result<Promises> promises_in(const std::string& path) {
   FRESHET_ASSIGN(const std::vector<std::byte> text, read_whole(path, kPromisesBytesMax));
   auto promises = decode_promises({reinterpret_cast<const char*>(text.data()), text.size()});
   if (promises) return promises;
-  return fail(Code::corrupt, format("{} is damaged: {}. If you remove it, the other ranks' records and the shards alone "
-                                    "say which numbers were given, and what was acknowledged",
-                                    path, promises.error().message()));
+  return fail(Code::corrupt,
+              format("{} is damaged: {}. If you remove it, the other ranks' records and the shards alone "
+                     "say which numbers were given, and what was acknowledged",
+                     path, promises.error().message()));
 }
 
 Status make_folders(const std::string& path) {
@@ -313,11 +286,11 @@ Result<Promises> ShardFolders::promises() const {
   return all;
 }
 
-Result<FileDescriptor> ShardFolders::open_shard(const ShardKey& key, ShardKind kind) const {
+Result<OpenedFile> ShardFolders::open_shard(const ShardKey& key, ShardKind kind) const {
   std::optional<Error> why;
   for (const std::string& folder : folders_) {
     for (const std::string& name : {whole_file(key, kind), bytes_file(key, kind)}) {
-      Result<FileDescriptor> file = open_file(path_in(folder, name));
+      Result<OpenedFile> file = open_regular(path_in(folder, name), O_NOFOLLOW);
       if (file) return file;
       if (!why || why->code() == Code::not_found) why = file.error();
     }
@@ -326,7 +299,7 @@ Result<FileDescriptor> ShardFolders::open_shard(const ShardKey& key, ShardKind k
 }
 
 Result<std::vector<std::byte>> ShardFolders::read_head(const ShardKey& key, ShardKind kind) const {
-  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key, kind));
+  FRESHET_ASSIGN(const OpenedFile file, open_shard(key, kind));
   return head_in(file, shard_file(key));
 }
 
@@ -346,10 +319,11 @@ Result<std::vector<std::byte>> ShardFolders::read(const ShardKey& key, std::span
 }
 
 Status ShardFolders::read_into(const ShardKey& key, std::span<const PlacedRange> ranges, ShardKind kind) const {
-  FRESHET_ASSIGN(const FileDescriptor file, open_shard(key, kind));
+  FRESHET_ASSIGN(const OpenedFile opened, open_shard(key, kind));
+  const FileDescriptor& file = opened.descriptor;
   const std::string name = shard_file(key);
   std::vector<std::byte> prefix(kShardPrefixBytes);
-  FRESHET_TRY(read_fully(file.get(), prefix, 0, name));
+  FRESHET_TRY(read_at(file.get(), prefix, 0, name));
   FRESHET_ASSIGN(const std::uint64_t payload, shard_head_bytes(prefix));
   // Whoever reads a long run goes on with what lies behind it, and computes in between.
   if (ranges.size() == 1 && ranges[0].out.size() >= kLongRunBytes) {
@@ -357,7 +331,7 @@ Status ShardFolders::read_into(const ShardKey& key, std::span<const PlacedRange>
                           static_cast<off_t>(ranges[0].out.size() + kReadAheadBytes), POSIX_FADV_WILLNEED);
   }
   for (const PlacedRange& range : ranges) {
-    FRESHET_TRY(read_fully(file.get(), range.out, payload + range.offset, name));
+    FRESHET_TRY(read_at(file.get(), range.out, payload + range.offset, name));
   }
   return {};
 }
@@ -375,19 +349,7 @@ Result<std::vector<std::byte>> ShardFolders::read_table(const Digest& digest) co
 Status ShardFolders::write_beside(const std::string& path, const std::string& temporary,
                                   const std::function<Status(WritableFile&)>& content) {
   [[maybe_unused]] const Status old = env_->remove_file(temporary);
-  const auto write_all = [&]() -> Status {
-    FRESHET_ASSIGN(const std::unique_ptr<WritableFile> file, env_->create_file(temporary));
-    FRESHET_TRY(content(*file));
-    FRESHET_TRY(file->sync());
-    FRESHET_TRY(file->close());
-    FRESHET_TRY(env_->rename_file(temporary, path));
-    return env_->sync_folder(format("{}/{}", first(), model_));
-  };
-  Status written = write_all();
-  if (!written) {
-    [[maybe_unused]] const Status gone = env_->remove_file(temporary);
-  }
-  return written;
+  return replace_file(*env_, path, temporary, content, true);
 }
 
 Status ShardFolders::write_table(const TensorTable& table) {
@@ -476,9 +438,11 @@ Status ShardFolders::demote(const ShardKey& key, std::span<const ByteRange> kept
   if (renamed) FRESHET_TRY(env_->sync_folder(format("{}/{}", first(), model_)));
   const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!file) return fail_errno(errno, format("open {}", path));
-  FRESHET_ASSIGN(const std::uint64_t bytes, bytes_in_file(file, path));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) return fail_errno(errno, format("look at {}", path));
+  const auto bytes = static_cast<std::uint64_t>(status.st_size);
   std::vector<std::byte> prefix(kShardPrefixBytes);
-  FRESHET_TRY(read_fully(file.get(), prefix, 0, path));
+  FRESHET_TRY(read_at(file.get(), prefix, 0, path));
   FRESHET_ASSIGN(const std::uint64_t payload, shard_head_bytes(prefix));
   std::uint64_t at = payload;
   const auto give_back = [&](std::uint64_t end) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/env.h"
+#include "core/base/file_io.h"
 #include "core/base/fork_guard.h"
 #include "core/base/result.h"
 #include "repo/levels/shards/shard.h"
@@ -93,7 +94,7 @@ class ShardFolders {
   ShardFolders(std::vector<std::string> folders, std::string model)
       : folders_(std::move(folders)), model_(std::move(model)) {}
   std::string path_in(const std::string& folder, const std::string& file) const;
-  Result<FileDescriptor> open_shard(const ShardKey& key, ShardKind kind) const;
+  Result<OpenedFile> open_shard(const ShardKey& key, ShardKind kind) const;
   /// Writes `temporary`, syncs it, gives it its name, and syncs the folder. Leaves no temporary when it fails.
   Status write_beside(const std::string& path, const std::string& temporary,
                       const std::function<Status(WritableFile&)>& content);

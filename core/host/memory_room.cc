@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/memory_room.h"
+#include "core/host/memory_room.h"
 
 #include <algorithm>
 #include <filesystem>
