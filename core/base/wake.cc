@@ -9,6 +9,18 @@
 #include <cstdint>
 
 namespace freshet {
+namespace {
+
+bool wait_for(short event, int descriptor, Time deadline) {
+  pollfd file{.fd = descriptor, .events = event, .revents = 0};
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now());
+  return ::poll(&file, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000))) > 0;
+}
+
+}  // namespace
+
+bool wait_readable(int descriptor, Time deadline) { return wait_for(POLLIN, descriptor, deadline); }
+bool wait_writable(int descriptor, Time deadline) { return wait_for(POLLOUT, descriptor, deadline); }
 
 Result<Wake> Wake::open() {
   FileDescriptor descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -25,12 +37,6 @@ void Wake::wake() const {
 void Wake::acknowledge() const {
   std::uint64_t count = 0;
   [[maybe_unused]] const auto got = ::read(descriptor_.get(), &count, sizeof count);
-}
-
-bool Wake::wait_until(Time deadline) const {
-  pollfd file{.fd = descriptor_.get(), .events = POLLIN, .revents = 0};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now());
-  return ::poll(&file, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 1'000'000))) > 0;
 }
 
 }  // namespace freshet

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -82,14 +81,11 @@ Result<std::unique_ptr<KeeperDoor>> KeeperDoor::open(const Config& config, Board
   // By this lock programs see that a keeper is there: it can be asked for without being taken.
   if (!lock_byte(door->lock_.get(), kKeeperByte)) return fail_errno(errno, "lock the board");
   door->spare_ = FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  door->idle_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  FRESHET_ASSIGN(door->idle_, Wake::open());
   FRESHET_ASSIGN(door->ask_, make_ask_pipe(config));
   FRESHET_ASSIGN(door->control_, bind_control(config));
-  const int idle = door->idle_.get();
-  FRESHET_ASSIGN(door->keeper_, Keeper::open(config, door->board_.board(), [idle] {
-                   const std::uint64_t one = 1;
-                   (void)!::write(idle, &one, sizeof one);
-                 }));
+  const Wake& idle = *door->idle_;
+  FRESHET_ASSIGN(door->keeper_, Keeper::open(config, door->board_.board(), [&idle] { idle.wake(); }));
   if (::listen(door->control_.get(), 64) != 0) return fail_errno(errno, "listen for the command line");
   door->saved_opens_ = load(door->board_.board().counters.opens);
   store(door->board_.board().keeper_pid, static_cast<std::uint32_t>(::getpid()));
@@ -112,15 +108,14 @@ Status KeeperDoor::run(const DoorOptions& options) {
   while (!told_to_stop_) {
     std::vector<pollfd> polled = {{.fd = ask_.get(), .events = POLLIN, .revents = 0},
                                   {.fd = control_.get(), .events = POLLIN, .revents = 0},
-                                  {.fd = idle_.get(), .events = POLLIN, .revents = 0},
+                                  {.fd = idle_->descriptor(), .events = POLLIN, .revents = 0},
                                   {.fd = options.stop_descriptor, .events = POLLIN, .revents = 0}};
     const std::size_t fixed = polled.size();
     for (const auto& client : clients_) polled.push_back({.fd = client->fd.get(), .events = POLLIN, .revents = 0});
     if (::poll(polled.data(), polled.size(), kLookEachMs) < 0 && errno != EINTR)
       return fail_errno(errno, "wait for requests");
     if (polled[3].revents != 0) return {};
-    std::uint64_t times = 0;
-    if (polled[2].revents != 0) (void)!::read(idle_.get(), &times, sizeof times);
+    if (polled[2].revents != 0) idle_->acknowledge();
     // Before anybody is told that nothing is left: what programs asked for by then counts.
     take_requests();
     for (std::size_t i = fixed; i < polled.size(); ++i) {
@@ -307,10 +302,8 @@ Status KeeperLine::send(std::string_view records, Time deadline) {
     const ssize_t wrote = ::send(fd_.get(), records.data(), records.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0 && errno == EAGAIN) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now()).count();
-      pollfd waiter{.fd = fd_.get(), .events = POLLOUT, .revents = 0};
-      if (left <= 0) return fail(Code::timed_out, "the keeper did not listen in time");
-      (void)::poll(&waiter, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+      if (system_clock().now() >= deadline) return fail(Code::timed_out, "the keeper did not listen in time");
+      (void)wait_writable(fd_.get(), deadline);
       continue;
     }
     if (wrote <= 0) return fail(Code::unavailable, "the keeper went away");
@@ -326,10 +319,8 @@ Status KeeperLine::say(const std::string& record, Time deadline) {
 
 Status KeeperLine::hear(Time deadline) {
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now()).count();
-    pollfd waiter{.fd = fd_.get(), .events = POLLIN, .revents = 0};
-    if (left <= 0) return fail(Code::timed_out, "the keeper did not answer in time");
-    if (::poll(&waiter, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000))) <= 0) continue;
+    if (system_clock().now() >= deadline) return fail(Code::timed_out, "the keeper did not answer in time");
+    if (!wait_readable(fd_.get(), deadline)) continue;
     char byte = 0;
     const ssize_t got = ::recv(fd_.get(), &byte, 1, 0);
     if (got < 0 && errno == EINTR) continue;

@@ -21,6 +21,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@
 #include "core/base/clock.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/result.h"
+#include "core/base/wake.h"
 #include "repo/tier/board_file.h"
 #include "repo/tier/config.h"
 #include "repo/tier/keeper.h"
@@ -77,7 +79,7 @@ class KeeperDoor {
   FileDescriptor ask_;
   std::string asked_;  ///< What came of a request whose end did not yet.
   FileDescriptor control_;
-  FileDescriptor idle_;
+  std::optional<Wake> idle_;
   FileDescriptor spare_;  ///< Given up for a connection that there is no descriptor for.
   std::unique_ptr<Keeper> keeper_;
   std::vector<std::unique_ptr<Client>> clients_;

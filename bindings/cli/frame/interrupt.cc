@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/frame/interrupt.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 
 #include "bindings/cli/frame/exit_code.h"
 #include "core/base/check.h"
+#include "core/base/wake.h"
 
 namespace freshet::cli {
 namespace {
@@ -57,10 +56,8 @@ int Interrupt::descriptor() const { return g_event.load(); }
 
 bool Interrupt::wait_until(Time deadline) const {
   while (!requested()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now()).count();
-    if (left <= 0) return false;
-    pollfd waiter{.fd = descriptor(), .events = POLLIN, .revents = 0};
-    (void)::poll(&waiter, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    if (system_clock().now() >= deadline) return false;
+    (void)wait_readable(descriptor(), deadline);
   }
   return true;
 }

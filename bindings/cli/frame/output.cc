@@ -2,7 +2,6 @@
 #include "bindings/cli/frame/output.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,17 +9,12 @@
 #include <system_error>
 
 #include "core/base/format.h"
+#include "core/base/wake.h"
 
 namespace freshet::cli {
 namespace {
 
 constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
-
-/// Waits until a descriptor that somebody made non-blocking takes more.
-void wait_writable(int descriptor) {
-  pollfd waiter{.fd = descriptor, .events = POLLOUT, .revents = 0};
-  (void)::poll(&waiter, 1, 1000);
-}
 
 /// 0, or the errno of what went wrong; takes away from `bytes` what was written.
 int write_all(int descriptor, std::string_view& bytes) {
@@ -29,7 +23,7 @@ int write_all(int descriptor, std::string_view& bytes) {
     if (written >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno == EAGAIN) {
-      wait_writable(descriptor);
+      (void)wait_writable(descriptor, system_clock().now() + std::chrono::seconds(1));
     } else if (errno != EINTR) {
       return errno;
     }

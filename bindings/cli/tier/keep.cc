@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <malloc.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -13,6 +12,7 @@
 
 #include "bindings/cli/tier/tier.h"
 #include "core/base/format.h"
+#include "core/base/wake.h"
 
 namespace freshet::cli {
 namespace {
@@ -99,8 +99,7 @@ Result<std::string> start_keeper(const tier::Config& config) {
   std::string said;
   const Time deadline = system_clock().now() + kKeeperPatience;
   while (said != kReadyLine && system_clock().now() < deadline) {
-    pollfd waiter{.fd = out.get(), .events = POLLIN, .revents = 0};
-    if (::poll(&waiter, 1, 1000) <= 0) continue;
+    if (!wait_readable(out.get(), deadline)) continue;
     char bytes[512];
     const ssize_t got = ::read(out.get(), bytes, sizeof bytes);
     if (got <= 0) break;

@@ -27,9 +27,11 @@
 #include <thread>
 
 #include "bindings/cli/tier/tier.h"
+#include "core/base/deadline.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
 #include "core/base/mutex.h"
+#include "core/base/wake.h"
 #include "repo/tier/served_paths.h"
 
 namespace freshet::cli {
@@ -311,10 +313,8 @@ Result<FileDescriptor> start_supervisor(const tier::Config& config) {
   (void)::posix_spawn_file_actions_destroy(&actions);
   (void)::posix_spawnattr_destroy(&attributes);
   if (error != 0) return fail_errno(error, "start a supervisor");
-  pollfd waiter{.fd = ours.get(), .events = POLLIN, .revents = 0};
   char byte = 0;
-  const auto patience = std::chrono::duration_cast<std::chrono::milliseconds>(kReadyWithin).count();
-  if (::poll(&waiter, 1, static_cast<int>(patience)) != 1 || ::read(ours.get(), &byte, 1) != 1)
+  if (!wait_readable(ours.get(), deadline_in(kReadyWithin)) || ::read(ours.get(), &byte, 1) != 1)
     return fail(Code::unavailable, "the supervisor did not start");
   return ours;
 }

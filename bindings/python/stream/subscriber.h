@@ -15,9 +15,9 @@
 
 #include "bindings/python/stream/private_pages.h"
 #include "bindings/python/tensors.h"
-#include "core/base/file_descriptor.h"
 #include "core/base/fork_guard.h"
 #include "core/base/mutex.h"
+#include "core/base/wake.h"
 #include "transport/subscriber.h"
 
 namespace freshet::python {
@@ -55,7 +55,7 @@ class UpdateNews {
   bool closed_ FRESHET_GUARDED_BY(mutex_) = false;
   std::deque<Update> updates_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Past> past_ FRESHET_GUARDED_BY(mutex_);
-  std::vector<FileDescriptor> descriptors_ FRESHET_GUARDED_BY(mutex_);
+  std::vector<Wake> descriptors_ FRESHET_GUARDED_BY(mutex_);
 };
 
 struct OpenSubscriber {

@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
-
 #include "bindings/python/stream/subscriber.h"
 #include "core/base/clock.h"
 #include "core/base/deadline.h"
@@ -12,10 +7,7 @@ namespace freshet::python {
 
 void UpdateNews::wake() {
   changed_.notify_all();
-  for (const FileDescriptor& descriptor : descriptors_) {
-    const std::uint64_t one = 1;  // A counter that is full is readable, too.
-    static_cast<void>(!::write(descriptor.get(), &one, sizeof one));
-  }
+  for (const Wake& descriptor : descriptors_) descriptor.wake();
 }
 
 void UpdateNews::tell(const Update& update) {
@@ -56,15 +48,15 @@ Result<Update> UpdateNews::next(Duration at_most) {
 
 Result<int> UpdateNews::add_descriptor() {
   const MutexLock lock(mutex_);
-  FileDescriptor descriptor(::eventfd(closed_ ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!descriptor) return fail_errno(errno, "make an eventfd for an event loop");
+  FRESHET_ASSIGN(Wake descriptor, Wake::open());
+  if (closed_) descriptor.wake();
   descriptors_.push_back(std::move(descriptor));
-  return descriptors_.back().get();
+  return descriptors_.back().descriptor();
 }
 
 void UpdateNews::remove_descriptor(int descriptor) {
   const MutexLock lock(mutex_);
-  std::erase_if(descriptors_, [&](const FileDescriptor& one) { return one.get() == descriptor; });
+  std::erase_if(descriptors_, [&](const Wake& one) { return one.descriptor() == descriptor; });
 }
 
 }  // namespace freshet::python
