@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace freshet::cli {
@@ -19,6 +20,11 @@ struct Finding {
   std::string found;    ///< What is there, in a few words.
   std::string enables;  ///< What it is for.
   std::string get;      ///< How to get it, or more of it; empty when there is nothing to do.
+
+  /// This check with what came of it.
+  Finding with(Health how, std::string what, std::string advice = "") const {
+    return {check, how, std::move(what), enables, std::move(advice)};
+  }
 };
 
 /// Processor, memory and kernel.

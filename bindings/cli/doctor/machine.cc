@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -16,7 +15,10 @@
 
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/frame/output.h"
+#include "core/base/deadline.h"
+#include "core/base/file_descriptor.h"
 #include "core/base/format.h"
+#include "core/base/wake.h"
 #include "core/host/memory_room.h"
 #include "core/words/classic_locale.h"
 #include "transport/directory/host_directory.h"
@@ -24,7 +26,7 @@
 namespace freshet::cli {
 namespace {
 
-constexpr int kNewsPatienceMs = 900;
+constexpr Duration kNewsPatience = std::chrono::milliseconds(900);
 
 /// A line "NAME:   VALUE kB" of /proc/meminfo, in bytes; counts (HugePages_Free) as they stand. 0 when it is not there.
 std::uint64_t meminfo(const std::string& name) {
@@ -44,8 +46,7 @@ std::uint64_t meminfo(const std::string& name) {
 std::string first_health(Directory& directory) {
   const auto watch = directory.watch("freshet-doctor");
   if (!watch) return watch.error().message();
-  pollfd news{.fd = (*watch)->descriptor(), .events = POLLIN, .revents = 0};
-  ::poll(&news, 1, kNewsPatienceMs);
+  (void)wait_readable((*watch)->descriptor(), deadline_in(kNewsPatience));
   return directory.health();
 }
 
@@ -59,109 +60,80 @@ bool may_lock_without_limit() {
 }  // namespace
 
 Finding find_vector_code() {
-  Finding finding{.check = "vector_code", .enables = "the speed of digests and of comparing versions"};
+  const Finding finding{.check = "vector_code", .enables = "the speed of digests and of comparing versions"};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
-    finding.found = "AVX-512";
-  } else if (__builtin_cpu_supports("avx2")) {
-    finding.found = "AVX2";
-  } else {
-    finding.health = Health::limited;
-    finding.found = "portable code only";
-    finding.get = "a processor with AVX2";
+    return finding.with(Health::ok, "AVX-512");
   }
+  if (__builtin_cpu_supports("avx2")) return finding.with(Health::ok, "AVX2");
+  return finding.with(Health::limited, "portable code only", "a processor with AVX2");
 #else
-  finding.health = Health::limited;
-  finding.found = "portable code only";
+  return finding.with(Health::limited, "portable code only");
 #endif
-  return finding;
 }
 
 Finding find_memory_lock() {
-  Finding finding{.check = "memory_lock", .enables = "arenas that never wait for a page"};
+  const Finding finding{.check = "memory_lock", .enables = "arenas that never wait for a page"};
   const std::uint64_t available = available_memory_bytes().value_or(0);
   rlimit limit{};
   const bool known = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
   if (may_lock_without_limit() || (known && limit.rlim_cur == RLIM_INFINITY)) {
-    finding.found = format("no limit; {} of memory available", human_bytes(available));
-    return finding;
+    return finding.with(Health::ok, format("no limit; {} of memory available", human_bytes(available)));
   }
   const std::uint64_t lockable = std::min<std::uint64_t>(known ? limit.rlim_cur : 0, available);
-  finding.health = Health::limited;
-  finding.found = format("an arena can lock {} (RLIMIT_MEMLOCK); the rest is touched, and may be swapped out",
-                         human_bytes(lockable));
-  finding.get = "ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit";
-  return finding;
+  return finding.with(Health::limited,
+                      format("an arena can lock {} (RLIMIT_MEMLOCK); the rest is touched, and may be swapped out",
+                             human_bytes(lockable)),
+                      "ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit");
 }
 
 Finding find_huge_pages() {
-  Finding finding{.check = "huge_pages", .enables = "fewer page-table misses in large arenas (option huge_pages)"};
-  const std::uint64_t page = meminfo("Hugepagesize");
+  const Finding finding{.check = "huge_pages",
+                        .enables = "fewer page-table misses in large arenas (option huge_pages)"};
   const std::uint64_t free_pages = meminfo("HugePages_Free");
   if (free_pages > 0) {
-    finding.found = format("{} free pages of {}", free_pages, human_bytes(page));
-  } else {
-    finding.health = Health::missing;
-    finding.found = meminfo("HugePages_Total") > 0 ? "reserved, but none is free" : "none reserved";
-    finding.get = "sysctl vm.nr_hugepages=N";
+    return finding.with(Health::ok, format("{} free pages of {}", free_pages, human_bytes(meminfo("Hugepagesize"))));
   }
-  return finding;
+  return finding.with(Health::missing, meminfo("HugePages_Total") > 0 ? "reserved, but none is free" : "none reserved",
+                      "sysctl vm.nr_hugepages=N");
 }
 
 Finding find_shared_memory() {
-  Finding finding{.check = "shared_memory", .enables = "subscribers on this host that copy nothing (channel shm)"};
-  const int descriptor = ::memfd_create("freshet-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (descriptor < 0) {
-    finding.health = Health::missing;
-    finding.found = format("memfd_create: {}", std::generic_category().message(errno));
-    finding.get = "Linux 5.1 or later";
-    return finding;
+  const Finding finding{.check = "shared_memory",
+                        .enables = "subscribers on this host that copy nothing (channel shm)"};
+  const FileDescriptor memory(::memfd_create("freshet-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  std::string why = "memfd, but it cannot be sealed against writers";
+  if (!memory) {
+    why = format("memfd_create: {}", std::generic_category().message(errno));
+  } else if (::ftruncate(memory.get(), 4096) == 0 &&
+             ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) == 0) {
+    return finding.with(Health::ok, "memfd with F_SEAL_FUTURE_WRITE");
   }
-  const bool sealed = ::ftruncate(descriptor, 4096) == 0 &&
-                      ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) == 0;
-  finding.found = sealed ? "memfd with F_SEAL_FUTURE_WRITE" : "memfd, but it cannot be sealed against writers";
-  if (!sealed) {
-    finding.health = Health::missing;
-    finding.get = "Linux 5.1 or later";
-  }
-  ::close(descriptor);
-  return finding;
+  return finding.with(Health::missing, why, "Linux 5.1 or later");
 }
 
 Finding find_host_directory() {
-  Finding finding{.check = "host_directory", .enables = "publishers and subscribers of this host finding each other"};
+  const Finding finding{.check = "host_directory",
+                        .enables = "publishers and subscribers of this host finding each other"};
   const auto directory = HostDirectory::open("");
-  if (directory) {
-    finding.found = format("{}, {} living publishers", (*directory)->folder(),
-                           (*directory)->list().map([](const auto& entries) { return entries.size(); }).value_or(0));
-  } else {
-    finding.health = Health::missing;
-    finding.found = directory.error().message();
-    finding.get = "FRESHET_RUN_DIR=FOLDER that is yours alone (mode 0700)";
+  if (!directory) {
+    return finding.with(Health::missing, directory.error().message(),
+                        "FRESHET_RUN_DIR=FOLDER that is yours alone (mode 0700)");
   }
-  return finding;
+  const auto living = (*directory)->list().map([](const auto& entries) { return entries.size(); }).value_or(0);
+  return finding.with(Health::ok, format("{}, {} living publishers", (*directory)->folder(), living));
 }
 
 Finding find_directory() {
-  Finding finding{.check = "directory", .enables = "publishers and subscribers of many hosts finding each other"};
+  const Finding finding{.check = "directory", .enables = "publishers and subscribers of many hosts finding each other"};
   if (!is_remote_directory("")) {
-    finding.health = Health::limited;
-    finding.found = "this host's folder only";
-    finding.get = "FRESHET_DIRECTORY=redis://HOST:PORT";
-    return finding;
+    return finding.with(Health::limited, "this host's folder only", "FRESHET_DIRECTORY=redis://HOST:PORT");
   }
   const auto directory = open_directory("");
-  if (!directory) {
-    finding.health = Health::missing;
-    finding.found = directory.error().message();
-    return finding;
-  }
-  finding.found = format("{}: {}", (*directory)->text(), first_health(**directory));
-  if ((*directory)->health() != "reachable") {
-    finding.health = Health::missing;
-    finding.get = "a Redis server there, and its password in FRESHET_DIRECTORY";
-  }
-  return finding;
+  if (!directory) return finding.with(Health::missing, directory.error().message());
+  const std::string found = format("{}: {}", (*directory)->text(), first_health(**directory));
+  if ((*directory)->health() == "reachable") return finding.with(Health::ok, found);
+  return finding.with(Health::missing, found, "a Redis server there, and its password in FRESHET_DIRECTORY");
 }
 
 }  // namespace freshet::cli

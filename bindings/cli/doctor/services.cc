@@ -2,7 +2,6 @@
 // A Redis server on this host, and programs on the PATH.
 
 #include <arpa/inet.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,17 +13,14 @@
 
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/doctor/library.h"
+#include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/wake.h"
 
 namespace freshet::cli {
 namespace {
 
-constexpr int kServicePatienceMs = 300;
-
-bool wait_for(int descriptor, short events) {
-  pollfd waiter{.fd = descriptor, .events = events, .revents = 0};
-  return ::poll(&waiter, 1, kServicePatienceMs) == 1;
-}
+constexpr Duration kServicePatience = std::chrono::milliseconds(300);
 
 /// True when something at 127.0.0.1:6379 answers PING as Redis does.
 bool redis_answers(int descriptor) {
@@ -34,10 +30,10 @@ bool redis_answers(int descriptor) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const bool connecting =
       ::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 || errno == EINPROGRESS;
-  if (!connecting || !wait_for(descriptor, POLLOUT)) return false;
+  if (!connecting || !wait_writable(descriptor, deadline_in(kServicePatience))) return false;
   constexpr std::string_view kPing = "PING\r\n";
   if (::send(descriptor, kPing.data(), kPing.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(kPing.size())) return false;
-  if (!wait_for(descriptor, POLLIN)) return false;
+  if (!wait_readable(descriptor, deadline_in(kServicePatience))) return false;
   char answer[64];
   const ssize_t bytes = ::recv(descriptor, answer, sizeof(answer), 0);
   const std::string_view text(answer, bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
@@ -68,27 +64,21 @@ std::optional<std::string> program_on_path(const std::string& name) {
 }  // namespace
 
 Finding find_redis() {
-  Finding finding{.check = "redis", .enables = "a directory and news for many hosts (optional)"};
+  const Finding finding{.check = "redis", .enables = "a directory and news for many hosts (optional)"};
   const bool library = static_cast<bool>(Library("libhiredis.so.0.14"));
   const bool server = is_redis_running();
-  finding.health = library && server ? Health::ok : library || server ? Health::limited : Health::missing;
-  finding.found = format("{}, {}", library ? "hiredis" : "no hiredis",
-                         server ? "a server at 127.0.0.1:6379" : "no server at 127.0.0.1:6379");
-  if (finding.health != Health::ok) finding.get = "apt install libhiredis0.14 redis-server";
-  return finding;
+  const std::string found =
+      format("{}, {} at 127.0.0.1:6379", library ? "hiredis" : "no hiredis", server ? "a server" : "no server");
+  if (library && server) return finding.with(Health::ok, found);
+  return finding.with(library || server ? Health::limited : Health::missing, found,
+                      "apt install libhiredis0.14 redis-server");
 }
 
 Finding find_gnuplot() {
-  Finding finding{.check = "gnuplot", .enables = "plots in reports"};
+  const Finding finding{.check = "gnuplot", .enables = "plots in reports"};
   const std::optional<std::string> program = program_on_path("gnuplot");
-  if (program) {
-    finding.found = *program;
-  } else {
-    finding.health = Health::missing;
-    finding.found = "not on the PATH";
-    finding.get = "apt install gnuplot-nox";
-  }
-  return finding;
+  return program ? finding.with(Health::ok, *program)
+                 : finding.with(Health::missing, "not on the PATH", "apt install gnuplot-nox");
 }
 
 }  // namespace freshet::cli

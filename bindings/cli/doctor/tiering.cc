@@ -56,24 +56,19 @@ std::string why_no_tier(const tier::TierConfig& tier) {
 }  // namespace
 
 Finding find_tier_reader() {
-  Finding finding{.check = "tier_reader", .enables = "training data from the fast disk (freshet tier run)"};
+  const Finding finding{.check = "tier_reader", .enables = "training data from the fast disk (freshet tier run)"};
   const Result<std::string> library = reader_library();
   struct statvfs room {};
   const bool has_memory = ::statvfs("/dev/shm", &room) == 0;
   const std::uint64_t free_bytes = has_memory ? std::uint64_t{room.f_bavail} * room.f_frsize : 0;
   if (!library) {
-    finding.health = Health::missing;
-    finding.found = library.error().message();
-    finding.get = "cmake --install BUILD --component programs";
-  } else if (free_bytes < sizeof(tier::Board)) {
-    finding.health = Health::missing;
-    finding.found = format("/dev/shm has {} free; the tiers of a config need {}", human_bytes(free_bytes),
-                           human_bytes(sizeof(tier::Board)));
-    finding.get = "mount -o remount,size=N /dev/shm (docker: --shm-size)";
-  } else {
-    finding.found = *library;
+    return finding.with(Health::missing, library.error().message(), "cmake --install BUILD --component programs");
   }
-  return finding;
+  if (free_bytes >= sizeof(tier::Board)) return finding.with(Health::ok, *library);
+  return finding.with(Health::missing,
+                      format("/dev/shm has {} free; the tiers of a config need {}", human_bytes(free_bytes),
+                             human_bytes(sizeof(tier::Board))),
+                      "mount -o remount,size=N /dev/shm (docker: --shm-size)");
 }
 
 Finding find_tier_kernel() {
@@ -101,33 +96,25 @@ Finding find_tier_kernel() {
 }
 
 Finding find_tiers() {
-  Finding finding{.check = "tiers", .enables = "the tiers of FRESHET_TIER"};
+  const Finding finding{.check = "tiers", .enables = "the tiers of FRESHET_TIER"};
   const char* file = std::getenv("FRESHET_TIER");
   if (file == nullptr || *file == '\0') {
-    finding.health = Health::limited;
-    finding.found = "no config is named";
-    finding.get = "FRESHET_TIER=tiers.toml (docs/tiering.md)";
-    return finding;
+    return finding.with(Health::limited, "no config is named", "FRESHET_TIER=tiers.toml (docs/tiering.md)");
   }
   const Result<tier::Config> config = tier::read_config(file);
-  if (!config) {
-    finding.health = Health::missing;
-    finding.found = config.error().message();
-    return finding;
-  }
+  if (!config) return finding.with(Health::missing, config.error().message());
+  std::string faults;
   for (const tier::TierConfig& tier : config->tiers) {
     const std::string why = why_no_tier(tier);
-    if (why.empty()) continue;
-    finding.health = Health::limited;
-    finding.found += (finding.found.empty() ? "" : "; ") + why;
-    finding.get = "a folder on ext4, XFS, btrfs or tmpfs with room for the quota";
+    if (!why.empty()) faults += (faults.empty() ? "" : "; ") + why;
   }
-  if (finding.found.empty()) {
-    finding.found = format("{} source{}, {} tier{}, {}", config->sources.size(), config->sources.size() == 1 ? "" : "s",
-                           config->tiers.size(), config->tiers.size() == 1 ? "" : "s",
-                           tier::KeeperLine::connect(*config) ? "a keeper runs" : "no keeper runs");
+  if (!faults.empty()) {
+    return finding.with(Health::limited, faults, "a folder on ext4, XFS, btrfs or tmpfs with room for the quota");
   }
-  return finding;
+  return finding.with(
+      Health::ok, format("{} source{}, {} tier{}, {}", config->sources.size(), config->sources.size() == 1 ? "" : "s",
+                         config->tiers.size(), config->tiers.size() == 1 ? "" : "s",
+                         tier::KeeperLine::connect(*config) ? "a keeper runs" : "no keeper runs"));
 }
 
 }  // namespace freshet::cli

@@ -81,23 +81,15 @@ std::set<std::string> transports_of(const Uct& uct) {
 }  // namespace
 
 Finding find_ucx() {
-  Finding finding{.check = "ucx",
-                  .health = Health::missing,
-                  .enables = "subscribers on other hosts of a trusted fabric",
-                  .get = "apt install libucx0"};
+  const Finding finding{.check = "ucx", .enables = "subscribers on other hosts of a trusted fabric"};
   // Components that this machine lacks are no news.
   ::setenv("UCX_LOG_LEVEL", "fatal", 0);
   const Uct uct;
-  if (!uct.complete()) {
-    finding.found = "no libuct.so.0";
-    return finding;
-  }
+  if (!uct.complete()) return finding.with(Health::missing, "no libuct.so.0", "apt install libucx0");
   std::string names;
   for (const std::string& name : transports_of(uct)) names += (names.empty() ? "" : " ") + name;
-  finding.health = names.empty() ? Health::limited : Health::ok;
-  finding.found = names.empty() ? "the library, but no transport" : names;
-  finding.get.clear();
-  return finding;
+  if (names.empty()) return finding.with(Health::limited, "the library, but no transport");
+  return finding.with(Health::ok, names);
 }
 #else
 Finding find_ucx() {
