@@ -15,6 +15,7 @@
 #include "core/base/format.h"
 #include "repo/repository.h"
 #include "transport/option_text.h"
+#include "transport/zmq/hub/stat_fields.h"
 
 namespace freshet::python {
 
@@ -22,46 +23,22 @@ namespace nb = nanobind;
 
 namespace {
 
-nb::dict subscriber_stat_to_python(const SubscriberStat& stat) {
+using python::to_python;
+
+nb::dict to_python(const SubscriberStat& stat) {
   nb::dict answer;
-  answer["label"] = stat.label;
-  answer["pid"] = stat.pid;
-  answer["every"] = stat.every;
-  answer["silent"] = stat.silent;
-  answer["serving"] = stat.serving;
-  answer["held"] = nb::cast(stat.held);
-  answer["queued_versions"] = stat.queued_versions;
-  answer["gaps"] = stat.gaps;
-  answer["channel"] = stat.channel;
-  answer["channel_why"] = stat.channel_why;
-  answer["serves"] = stat.serves;
-  answer["member"] = stat.member;
-  answer["epoch"] = stat.epoch;
-  answer["staged"] = stat.staged;
-  answer["failed"] = stat.failed;
-  answer["behind"] = stat.behind;
+  each_subscriber_field(stat, [&answer](const char* name, const auto& value) { answer[name] = nb::cast(value); });
   return answer;
 }
 
-nb::dict publisher_stat_to_python(const PublisherStat& stat) {
+nb::dict to_python(const PublisherStat& stat) {
   nb::dict answer;
-  answer["model"] = stat.model;
-  answer["newest"] = stat.newest;
-  answer["model_bytes"] = stat.model_bytes;
-  answer["versions_published"] = stat.versions_published;
-  answer["versions_skipped"] = stat.versions_skipped;
-  answer["bytes_published"] = stat.bytes_published;
-  answer["arena_bytes"] = stat.arena_bytes;
-  answer["arena_free_bytes"] = stat.arena_free_bytes;
-  answer["locked_bytes"] = stat.locked_bytes;
-  answer["directory"] = stat.directory;
+  each_publisher_field(stat, [&answer](const char* name, const auto& value) { answer[name] = nb::cast(value); });
   answer["current"] = to_python(stat.current);
   answer["current_kept"] = stat.current_kept;
-  answer["candidate"] = stat.candidate;
-  answer["activation_failure"] = stat.activation_failure;
   answer["mixed"] = seconds(stat.mixed);
   nb::list subscribers;
-  for (const SubscriberStat& subscriber : stat.subscribers) subscribers.append(subscriber_stat_to_python(subscriber));
+  for (const SubscriberStat& subscriber : stat.subscribers) subscribers.append(to_python(subscriber));
   answer["subscribers"] = subscribers;
   return answer;
 }
@@ -235,7 +212,7 @@ nb::dict PublisherHandle::stat() const {
     const Unlocked unlocked;
     return open->publisher->stat();
   }();
-  return publisher_stat_to_python(stat);
+  return to_python(stat);
 }
 
 std::string PublisherHandle::address() const { return get()->publisher->address(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "core/base/format.h"
 #include "core/json/json_document.h"
@@ -8,6 +9,7 @@
 #include "transport/protocol/messages.h"
 #include "transport/publisher.h"
 #include "transport/zmq/address.h"
+#include "transport/zmq/hub/stat_fields.h"
 
 namespace freshet {
 namespace {
@@ -19,37 +21,19 @@ class Reader {
  public:
   explicit Reader(const json& object) : object_(object), good_(object.is_object()) {}
 
-  void read(const char* key, std::uint64_t& to) {
+  template <typename T>
+  void read(const char* key, T& to) {
     const json* value = member(key);
-    if (value != nullptr && value->is_number_unsigned()) {
-      to = value->get<std::uint64_t>();
+    if (value != nullptr && is_a<T>(*value)) {
+      to = value->get<T>();
     } else {
       good_ = false;
     }
   }
-  void read(const char* key, std::string& to) {
-    const json* value = member(key);
-    if (value != nullptr && value->is_string()) {
-      to = value->get<std::string>();
-    } else {
-      good_ = false;
-    }
-  }
-  void read(const char* key, bool& to) {
-    const json* value = member(key);
-    if (value != nullptr && value->is_boolean()) {
-      to = value->get<bool>();
-    } else {
-      good_ = false;
-    }
-  }
-  void read(const char* key, std::int32_t& to) {
-    const json* value = member(key);
-    if (value != nullptr && value->is_number_integer()) {
-      to = static_cast<std::int32_t>(value->get<std::int64_t>());
-    } else {
-      good_ = false;
-    }
+  void read(const char* key, std::uint32_t& to) {
+    std::uint64_t behind = 0;
+    read(key, behind);
+    to = static_cast<std::uint32_t>(std::min<std::uint64_t>(behind, protocol::kBehindMax));
   }
   const json* list(const char* key) {
     const json* value = member(key);
@@ -57,10 +41,18 @@ class Reader {
     good_ = false;
     return nullptr;
   }
-  void fail() { good_ = false; }
   bool good() const { return good_; }
 
  private:
+  template <typename T>
+  static bool is_a(const json& value) {
+    if constexpr (std::is_same_v<T, std::string>) return value.is_string();
+    if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
+    if constexpr (std::is_same_v<T, std::int32_t>) return value.is_number_integer();
+    if constexpr (std::is_same_v<T, std::uint64_t>) return value.is_number_unsigned();
+    if constexpr (std::is_same_v<T, std::vector<VersionNumber>>)
+      return value.is_array() && std::ranges::all_of(value, is_a<VersionNumber>);
+  }
   const json* member(const char* key) const {
     if (!object_.is_object()) return nullptr;
     const auto at = object_.find(key);
@@ -73,44 +65,13 @@ class Reader {
 
 bool read_subscriber(const json& object, SubscriberStat& stat) {
   Reader reader(object);
-  reader.read("label", stat.label);
-  reader.read("pid", stat.pid);
-  reader.read("every", stat.every);
-  reader.read("silent", stat.silent);
-  reader.read("serving", stat.serving);
-  reader.read("queued_versions", stat.queued_versions);
-  reader.read("gaps", stat.gaps);
-  reader.read("channel", stat.channel);
-  reader.read("channel_why", stat.channel_why);
-  reader.read("serves", stat.serves);
-  reader.read("member", stat.member);
-  reader.read("epoch", stat.epoch);
-  reader.read("staged", stat.staged);
-  reader.read("failed", stat.failed);
-  std::uint64_t behind = 0;
-  reader.read("behind", behind);
-  stat.behind = static_cast<std::uint32_t>(std::min<std::uint64_t>(behind, protocol::kBehindMax));
-  if (const json* held = reader.list("held")) {
-    for (const json& number : *held) {
-      if (!number.is_number_unsigned()) return false;
-      stat.held.push_back(number.get<VersionNumber>());
-    }
-  }
+  each_subscriber_field(stat, [&reader](const char* name, auto& value) { reader.read(name, value); });
   return reader.good();
 }
 
 bool read_publisher(const json& object, PublisherStat& stat) {
   Reader reader(object);
-  reader.read("model", stat.model);
-  reader.read("newest", stat.newest);
-  reader.read("model_bytes", stat.model_bytes);
-  reader.read("versions_published", stat.versions_published);
-  reader.read("versions_skipped", stat.versions_skipped);
-  reader.read("bytes_published", stat.bytes_published);
-  reader.read("arena_bytes", stat.arena_bytes);
-  reader.read("arena_free_bytes", stat.arena_free_bytes);
-  reader.read("locked_bytes", stat.locked_bytes);
-  reader.read("directory", stat.directory);
+  each_publisher_field(stat, [&reader](const char* name, auto& value) { reader.read(name, value); });
   const auto current = object.find("current");
   if (current == object.end()) return false;
   Reader pair(*current);
@@ -118,8 +79,6 @@ bool read_publisher(const json& object, PublisherStat& stat) {
   pair.read("version", stat.current.version);
   pair.read("hold", stat.current.hold);
   pair.read("kept", stat.current_kept);
-  reader.read("candidate", stat.candidate);
-  reader.read("activation_failure", stat.activation_failure);
   std::uint64_t mixed_ns = 0;
   reader.read("mixed_ns", mixed_ns);
   stat.mixed = Duration(static_cast<std::int64_t>(mixed_ns));
