@@ -86,11 +86,9 @@ class Server final : public RepositoryServer {
   };
 
   void run();
-  void tend_listener();
   void take_messages();
   void take(const Peer& peer, const std::vector<zmq::message_t>& parts);
   void take_question(const Peer& peer, Question question, const std::vector<zmq::message_t>& parts);
-  bool is_admitted(const zmq::message_t& message);
   void take_results() FRESHET_EXCLUDES(mutex_);
   void carry_out();
   void carry_out(action::Welcome& welcome);
@@ -121,7 +119,6 @@ class Server final : public RepositoryServer {
   const std::unique_ptr<Authenticator> authenticator_;  ///< Null without keys.
   ZmqSocket socket_;
   std::unique_ptr<Listener> listener_;  ///< Of a socket that is tcp.
-  std::uint64_t list_changes_ = 0;      ///< That were looked at.
   ServerMachine machine_;
   std::vector<Peer> gone_;  ///< Found out while sending.
   SendBudget answers_{kAnswers};
@@ -207,7 +204,7 @@ void Server::run() {
     poll(items, kTick);
     wake_.acknowledge();
     // First: a message's descriptor is one that the listener has heard of.
-    tend_listener();
+    if (listener_) listener_->tend(now(), authenticator_.get());
     take_results();
     take_messages();
     if (now() - ticked >= kTick) {
@@ -232,30 +229,6 @@ void Server::run() {
   carry_out();
 }
 
-void Server::tend_listener() {
-  if (!listener_) return;
-  listener_->tend(now());
-  const std::uint64_t changes = authenticator_ == nullptr ? 0 : authenticator_->changes();
-  if (std::exchange(list_changes_, changes) == changes) return;
-  listener_->put_out_unless([this](const std::string& key) { return authenticator_->allows(key); });
-}
-
-bool Server::is_admitted(const zmq::message_t& message) {
-  if (authenticator_ == nullptr) {
-    if (!listener_) return true;
-    listener_->tend(now());
-    return listener_->admits(sender_descriptor(message));
-  }
-  const bool admitted = authenticator_->allows(sender_key(message));
-  if (listener_) {
-    const int descriptor = sender_descriptor(message);
-    listener_->tend(now());
-    listener_->note_key(descriptor, sender_key(message));
-    if (!admitted) listener_->put_out(descriptor);
-  }
-  return admitted;
-}
-
 void Server::take_messages() {
   for (int i = 0; i < kMessagesPerRound; ++i) {
     const auto parts = receive(socket_.socket, 3, listener_.get());
@@ -268,7 +241,7 @@ void Server::take_messages() {
       continue;
     }
     const Peer peer = parts->front().to_string();
-    if (!is_admitted((*parts)[1])) {
+    if (!is_admitted((*parts)[1], authenticator_.get(), listener_.get())) {
       if (authenticator_ == nullptr) continue;  // Another user of this host; the listener has told.
       rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])), now());
       machine_.on_bye(peer);

@@ -165,15 +165,31 @@ void Listener::note_key(int descriptor, std::string_view key) {
   put_out(descriptor);
 }
 
-void Listener::put_out_unless(const std::function<bool(const std::string& key)>& is_admitted) {
+void Listener::tend(Time now, const Authenticator* keys) {
+  tend(now);
+  if (keys == nullptr) return;
+  const std::uint64_t changes = keys->changes();
+  if (std::exchange(list_changes_, changes) == changes) return;
   for (const auto& [descriptor, peer] : peers_) {
-    if (!peer.key.empty() && !is_admitted(peer.key)) put_out(descriptor);
+    if (!peer.key.empty() && !keys->allows(peer.key)) put_out(descriptor);
   }
 }
 
 std::string Listener::name_of(int descriptor) const {
   const auto at = peers_.find(descriptor);
   return at == peers_.end() ? "somebody" : name_of(at->second);
+}
+
+bool is_admitted(const zmq::message_t& message, const Authenticator* keys, Listener* listener) {
+  const int descriptor = listener == nullptr ? -1 : sender_descriptor(message);
+  if (listener != nullptr) listener->tend(system_clock().now());
+  if (keys == nullptr) return listener == nullptr || listener->admits(descriptor);
+  const bool admitted = keys->allows(sender_key(message));
+  if (listener != nullptr) {
+    listener->note_key(descriptor, sender_key(message));
+    if (!admitted) listener->put_out(descriptor);
+  }
+  return admitted;
 }
 
 }  // namespace freshet

@@ -20,6 +20,7 @@
 #include "core/base/result.h"
 #include "transport/security/socket_owner.h"
 #include "transport/zmq/arrivals.h"
+#include "transport/zmq/authenticator.h"
 #include "transport/zmq/rejects.h"
 #include "transport/zmq/sockets.h"
 
@@ -39,6 +40,8 @@ class Listener {
   /// with a message's descriptor: whoever sent it may have come, or another may have gone, since the last time. ZeroMQ
   /// reports both before the message can be received, or the descriptor be another's.
   void tend(Time now);
+  /// The same, and ends the connections whose noted key `keys`, which may be null, does not allow any more.
+  void tend(Time now, const Authenticator* keys);
   /// A message was received whole from it, of so many bytes: freshet::receive() tells.
   void took(int descriptor, std::uint64_t bytes) { taken_[descriptor] += bytes; }
   std::size_t connections() const { return peers_.size(); }
@@ -46,11 +49,9 @@ class Listener {
   bool admits(int descriptor);
   /// The socket was just found to have no more messages: none of a connection that ended is left.
   void on_drained() { suspects_.clear(); }
-  /// The key of whoever sends a message by that connection: what put_out_unless() looks at. One key has at most
+  /// The key of whoever sends a message by that connection: what tend() looks at. One key has at most
   /// key_connections_max(): its next one is ended.
   void note_key(int descriptor, std::string_view key);
-  /// Ends the connections whose noted key is none of those.
-  void put_out_unless(const std::function<bool(const std::string& key)>& is_admitted);
   /// Ends a connection by force, if there is one; its end is reported as any other.
   void put_out(int descriptor);
   /// Who is at its other end, for people.
@@ -89,8 +90,13 @@ class Listener {
   /// Descriptors of such connections, and of those that were not admitted. Messages of theirs may still wait, and would
   /// pass for the next owner's; that one is only ended when a message comes before the socket was found empty.
   std::set<int> suspects_;
-  std::string failure_;  ///< Of the handshake whose connection ends next.
+  std::uint64_t list_changes_ = 0;  ///< Of the allow-list, that were looked at.
+  std::string failure_;             ///< Of the handshake whose connection ends next.
   Rejects rejects_{"listener"};
 };
+
+/// Whether the sender of a message may be heard, by its key where the socket has `keys`, else by its connection where
+/// it has a `listener`; each may be null. A connection that may not is ended.
+bool is_admitted(const zmq::message_t& message, const Authenticator* keys, Listener* listener);
 
 }  // namespace freshet

@@ -19,7 +19,7 @@ bool is_missing(const std::string& path) { return ::access(path.c_str(), F_OK) !
 }  // namespace
 
 void PublisherHub::tend() {
-  tend_listener();
+  if (listener_) listener_->tend(system_clock().now(), authenticator_.get());
   tend_folder();
 }
 

@@ -36,7 +36,7 @@ void PublisherHub::take_control_messages() {
     const PeerBudgets::Verdict verdict = budgets_.on_message(peer, connection, system_clock().now());
     if (verdict == PeerBudgets::Verdict::put_out) put_out(peer, "sends messages without end");
     if (verdict != PeerBudgets::Verdict::take) continue;
-    if (!is_admitted((*parts)[1])) {
+    if (!is_admitted((*parts)[1], authenticator_.get(), listener_.get())) {
       if (authenticator_ == nullptr) continue;  // Another user of this host; the listener has told.
       rejects_.count(format("a client's key is not on the allow-list any more: {}", sender_key((*parts)[1])),
                      system_clock().now());
@@ -51,30 +51,6 @@ void PublisherHub::take_control_messages() {
     if (ask != nullptr && !may_activate(peer, *ask, sender_key((*parts)[1]))) continue;
     route(peer, std::move(*message), sender_key((*parts)[1]));
   }
-}
-
-bool PublisherHub::is_admitted(const zmq::message_t& message) {
-  if (authenticator_ == nullptr) {
-    if (!listener_) return true;
-    listener_->tend(system_clock().now());
-    return listener_->admits(sender_descriptor(message));
-  }
-  const bool admitted = authenticator_->allows(sender_key(message));
-  if (listener_) {
-    const int descriptor = sender_descriptor(message);
-    listener_->tend(system_clock().now());
-    listener_->note_key(descriptor, sender_key(message));
-    if (!admitted) listener_->put_out(descriptor);
-  }
-  return admitted;
-}
-
-void PublisherHub::tend_listener() {
-  if (!listener_) return;
-  listener_->tend(system_clock().now());
-  const std::uint64_t changes = authenticator_ == nullptr ? 0 : authenticator_->changes();
-  if (std::exchange(list_changes_, changes) == changes) return;
-  listener_->put_out_unless([this](const std::string& key) { return authenticator_->allows(key); });
 }
 
 void PublisherHub::announce(const protocol::action::Announce& news) {

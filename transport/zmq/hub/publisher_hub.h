@@ -175,10 +175,7 @@ class PublisherHub {
   std::chrono::milliseconds time_to_next_tick() const;
   void run_tasks() FRESHET_EXCLUDES(mutex_);
   void take_control_messages();
-  bool is_admitted(const zmq::message_t& message);
   void tend();
-  /// Ends the connections of those who were taken off the allow-list.
-  void tend_listener();
   void announce(const protocol::action::Announce& news);
   void route(const protocol::Peer& peer, protocol::Message message, std::string_view key);
   /// False: it was answered that it may not.
@@ -203,7 +200,8 @@ class PublisherHub {
   void cut_off(protocol::SessionId session);
   void note_fetched();
   void on_lease_closed(protocol::LeaseId lease);  ///< Any thread.
-  /// Null once the model was taken out: its owner asked for it, or its claim was lost. What was posted before finds that.
+  /// Null once the model was taken out: its owner asked for it, or its claim was lost. What was posted before finds
+  /// that.
   Model* find(const std::string& name);
   std::vector<protocol::ChannelOffer> offers() const;
   void send_to(const protocol::Peer& peer, const protocol::Message& message);
@@ -232,7 +230,6 @@ class PublisherHub {
   std::unique_ptr<Listener> listener_;  ///< Of a control socket that is tcp.
   SendBudget sends_;
   PeerBudgets budgets_{{}};
-  std::uint64_t list_changes_ = 0;  ///< That were looked at.
   std::unique_ptr<shm::DoorHost> door_;
   std::map<std::string, Model> models_;
   struct Waiter;
