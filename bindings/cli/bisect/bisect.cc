@@ -227,21 +227,14 @@ void add_bisect(CLI::App& root, Program& program) {
       "is left. A line of JSON for each trial; the last line:\n"
       "last_good, first_bad, skipped, changed_tensors, tensors, tensor_bytes, runs.\n"
       "example: freshet bisect net --good 3 --bad 9 --exec './eval.sh {}'");
-  command.callback([&program, arguments] {
-    if (arguments->command.find("{}") == std::string::npos) {
+  act_on_repository(command, program, arguments, RepositoryAccess::read, bisect, [](const BisectArguments& given) {
+    if (given.command.find("{}") == std::string::npos) {
       throw CLI::ValidationError("bisect: --exec needs {} in the place of the file's path");
     }
-    for (std::string* version : {&arguments->good, &arguments->bad}) {
-      const auto parsed = parse_version_reference(full_name(arguments->model, *version));
+    for (const std::string* version : {&given.good, &given.bad}) {
+      const auto parsed = parse_version_reference(full_name(given.model, *version));
       if (!parsed) throw CLI::ValidationError("bisect: " + parsed.error().message());
     }
-    require_repository(program);
-    program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository,
-                                     {.access = RepositoryAccess::read, .security = program.repository_security}));
-      return bisect(program, *repository, *arguments);
-    };
   });
 }
 

@@ -89,18 +89,10 @@ void add_alias(CLI::App& repo, Program& program) {
   command.footer(
       "A line of JSON each: model, alias, version. A version that an alias means cannot be retired.\n"
       "example: freshet repo alias net@best --to net@7 --expect 5");
-  command.callback([&program, arguments] {
-    check_alias_options(*arguments);
-    require_repository(program);
-    const bool changes = !arguments->to.empty() || arguments->remove;
-    program.action = [&program, arguments, changes]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(
-          const auto repository,
-          open_repository(program.repository, {.access = changes ? RepositoryAccess::write : RepositoryAccess::read,
-                                               .security = program.repository_security}));
-      return alias(program, *repository, *arguments);
-    };
-  });
+  const auto access = [](const AliasArguments& given) {
+    return !given.to.empty() || given.remove ? RepositoryAccess::write : RepositoryAccess::read;
+  };
+  act_on_repository(command, program, arguments, access, alias, check_alias_options);
 }
 
 }  // namespace freshet::cli

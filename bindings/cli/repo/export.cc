@@ -168,16 +168,10 @@ void add_export(CLI::App& repo, Program& program) {
       "DIR/MODEL@V.version.json with all other facts, so that `import DIR` restores the version. Leaves out retired\n"
       "versions and pins. A line of JSON each: model, version, file, graph, sheet, bytes.\n"
       "example: freshet repo export --all net -o backup/");
-  command.callback([&program, arguments] {
-    if (arguments->versions.empty() && !arguments->all) throw CLI::ValidationError("export: give MODEL[@V] or --all");
-    require_repository(program);
-    program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository,
-                                     {.access = RepositoryAccess::read, .security = program.repository_security}));
-      return export_versions(program, *repository, *arguments);
-    };
-  });
+  const auto check = [](const ExportArguments& given) {
+    if (given.versions.empty() && !given.all) throw CLI::ValidationError("export: give MODEL[@V] or --all");
+  };
+  act_on_repository(command, program, arguments, RepositoryAccess::read, export_versions, check);
 }
 
 }  // namespace freshet::cli

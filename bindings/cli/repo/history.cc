@@ -133,15 +133,8 @@ void add_lineage(CLI::App& repo, Program& program) {
       "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired version with \"retired\":true.\n"
       "Drawings: colours show the quality; retired versions are dashed.\n"
       "example: freshet repo lineage --all --svg search.svg");
-  command.callback([&program, arguments] {
-    if (arguments->all == !arguments->version.empty()) throw CLI::ValidationError("lineage: give MODEL[@V] or --all");
-    require_repository(program);
-    program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository,
-                                     {.access = RepositoryAccess::read, .security = program.repository_security}));
-      return lineage(program, *repository, *arguments);
-    };
+  act_on_repository(command, program, arguments, RepositoryAccess::read, lineage, [](const HistoryArguments& given) {
+    if (given.all == !given.version.empty()) throw CLI::ValidationError("lineage: give MODEL[@V] or --all");
   });
 }
 

@@ -161,17 +161,11 @@ void add_match(CLI::App& repo, Program& program) {
       "as_of,\n"
       "with several providers also providers and without, and explain. example: freshet repo match --graph "
       "candidate.json --top 3 --explain");
-  command.callback([&program, arguments] {
-    if (arguments->graph.empty() == arguments->batch.empty()) {
-      throw CLI::ValidationError("match: give either --graph or --batch");
-    }
-    require_repository(program);
-    const auto access = arguments->pin_by.empty() ? RepositoryAccess::read : RepositoryAccess::write;
-    program.action = [&program, arguments, access]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository, {.access = access, .security = program.repository_security}));
-      return match(program, *repository, *arguments);
-    };
+  const auto access = [](const MatchArguments& given) {
+    return given.pin_by.empty() ? RepositoryAccess::read : RepositoryAccess::write;
+  };
+  act_on_repository(command, program, arguments, access, match, [](const MatchArguments& given) {
+    if (given.graph.empty() == given.batch.empty()) throw CLI::ValidationError("match: give either --graph or --batch");
   });
 }
 

@@ -136,15 +136,8 @@ void add_unpin(CLI::App& repo, Program& program) {
       "A line of JSON each: model, version, pins; with --all also by and taken, the number of removed pins.\n"
       "examples: freshet repo unpin net@3 --by paper\n"
       "          freshet repo unpin --all --by worker7");
-  command.callback([&program, arguments] {
-    if (arguments->version.empty() && !arguments->all) throw CLI::ValidationError("unpin: give MODEL[@V] or --all");
-    require_repository(program);
-    program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository,
-                                     {.access = RepositoryAccess::write, .security = program.repository_security}));
-      return unpin(program, *repository, *arguments);
-    };
+  act_on_repository(command, program, arguments, RepositoryAccess::write, unpin, [](const PinsArguments& given) {
+    if (given.version.empty() && !given.all) throw CLI::ValidationError("unpin: give MODEL[@V] or --all");
   });
 }
 

@@ -122,16 +122,7 @@ void add_put(CLI::App& repo, Program& program) {
       "the\n"
       "tensor out or holds equal bytes. A line of JSON: model, version, inherited_bytes, own_bytes.\n"
       "example: freshet repo put net --graph g.json --weights tuned.safetensors --ancestor net@3 --quality 0.91");
-  command.callback([&program, arguments] {
-    check_put_options(*arguments);
-    require_repository(program);
-    program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository,
-                                     {.access = RepositoryAccess::create, .security = program.repository_security}));
-      return put(program, *repository, *arguments);
-    };
-  });
+  act_on_repository(command, program, arguments, RepositoryAccess::create, put, check_put_options);
 }
 
 }  // namespace freshet::cli

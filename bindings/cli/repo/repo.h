@@ -5,9 +5,11 @@
 /// "MODEL@V"; where "model" stands beside it, "version" is the number alone.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "bindings/cli/frame/program.h"
 #include "bindings/runtime/repository_folder.h"
@@ -49,15 +51,23 @@ void require_repository(Program& program);
 /// Tells people that the answer is about one provider's part.
 void say_if_part(const Program& program, const OpenedRepository& repository);
 
-/// act_with() for a command that opens the repository: `act(program, repository, arguments)`.
-template <typename Arguments, typename Act>
-void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Arguments> arguments,
-                       RepositoryAccess access, Act act) {
-  command.callback([&program, arguments, access, act] {
+/// act_with() for a command that opens the repository: `act(program, repository, arguments)`. `access` is a
+/// RepositoryAccess, or tells one from the arguments. `check`, if any, throws CLI::ValidationError where arguments do
+/// not go together.
+template <typename Arguments, typename Access, typename Act>
+void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Arguments> arguments, Access access,
+                       Act act, std::function<void(const std::type_identity_t<Arguments>&)> check = {}) {
+  command.callback([&program, arguments, access, act, check] {
+    if (check) check(*arguments);
     require_repository(program);
     program.action = [&program, arguments, access, act]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const OpenedRepository repository,
-                     open_repository(program.repository, {.access = access, .security = program.repository_security}));
+      RepositoryOptions options{.access = {}, .security = program.repository_security};
+      if constexpr (std::is_invocable_v<Access, const Arguments&>) {
+        options.access = access(*arguments);
+      } else {
+        options.access = access;
+      }
+      FRESHET_ASSIGN(const OpenedRepository repository, open_repository(program.repository, options));
       say_if_part(program, repository);
       return act(program, *repository, *arguments);
     };

@@ -128,15 +128,10 @@ void add_gc_command(CLI::App& repo, Program& program) {
       "A line of JSON: freed_bytes, live_bytes, rows [{version, fate (goes, stays), reason (retired, unfinished,\n"
       "inherited), tensors, bytes, named_by}], one for each version that wrote bytes.\n"
       "example: freshet repo gc --dry-run");
-  command.callback([&program, arguments] {
-    require_repository(program);
-    program.action = [&program, arguments]() -> Result<ExitCode> {
-      const RepositoryAccess access = arguments->dry_run ? RepositoryAccess::read : RepositoryAccess::write;
-      FRESHET_ASSIGN(const OpenedRepository repository,
-                     open_repository(program.repository, {.access = access, .security = program.repository_security}));
-      return collect(program, *repository, *arguments);
-    };
-  });
+  const auto access = [](const GcArguments& given) {
+    return given.dry_run ? RepositoryAccess::read : RepositoryAccess::write;
+  };
+  act_on_repository(command, program, arguments, access, collect);
 }
 
 }  // namespace

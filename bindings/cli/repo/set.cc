@@ -78,16 +78,7 @@ void add_set(CLI::App& repo, Program& program) {
   command.footer(
       "All of it or nothing, and visible to `match` at once. A line of JSON: model, version, quality, tags.\n"
       "example: freshet repo set net@7 --quality 0.93 --tag evaluated=yes");
-  command.callback([&program, arguments] {
-    check_set_options(*arguments);
-    require_repository(program);
-    program.action = [&program, arguments]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto repository,
-                     open_repository(program.repository,
-                                     {.access = RepositoryAccess::write, .security = program.repository_security}));
-      return set(program, *repository, *arguments);
-    };
-  });
+  act_on_repository(command, program, arguments, RepositoryAccess::write, set, check_set_options);
 }
 
 }  // namespace freshet::cli
