@@ -162,14 +162,8 @@ Result<DeltaInfo> read_delta_info(Bytes payload) {
   return opened.head.info;
 }
 
-Result<DeltaInfo> apply_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory) {
-  return delta::change_memory(spec, payload, memory, false, vector_level());
-}
 Result<DeltaInfo> apply_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory, VectorLevel level) {
   return delta::change_memory(spec, payload, memory, false, level);
-}
-Result<DeltaInfo> revert_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory) {
-  return delta::change_memory(spec, payload, memory, true, vector_level());
 }
 Result<DeltaInfo> revert_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory, VectorLevel level) {
   return delta::change_memory(spec, payload, memory, true, level);

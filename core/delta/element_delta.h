@@ -50,9 +50,7 @@ struct DeltaInfo {
 /// there is no memory for it; then send the whole target. Stops as soon as that is known. NaNs, signed zeros and
 /// infinities are exact to the bit. REQUIRES: equal sizes, a multiple of the dtype's; nobody writes either meanwhile.
 std::optional<std::vector<std::byte>> encode_delta(const DeltaSpec& spec, Bytes base, Bytes target,
-                                                   std::uint64_t bytes_max);
-std::optional<std::vector<std::byte>> encode_delta(const DeltaSpec& spec, Bytes base, Bytes target,
-                                                   std::uint64_t bytes_max, VectorLevel level);
+                                                   std::uint64_t bytes_max, VectorLevel level = vector_level());
 
 /// Checks the payload's seal and head, not its blocks. corrupt: the payload is damaged. unsupported: a later version of
 /// the format wrote it.
@@ -63,12 +61,12 @@ Result<DeltaInfo> read_delta_info(Bytes payload);
 ///   unsupported          the payload has another format version; nothing was touched.
 ///   corrupt              the payload is damaged (mostly seen before anything is touched), or the memory did not hold
 ///                        the base. The memory's content is then undefined: throw it away.
-Result<DeltaInfo> apply_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory);
-Result<DeltaInfo> apply_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory, VectorLevel level);
+Result<DeltaInfo> apply_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory,
+                              VectorLevel level = vector_level());
 
 /// The inverse: `memory` holds the target, afterwards the base. Errors as apply_delta's.
-Result<DeltaInfo> revert_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory);
-Result<DeltaInfo> revert_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory, VectorLevel level);
+Result<DeltaInfo> revert_delta(const DeltaSpec& spec, Bytes payload, MutableBytes memory,
+                               VectorLevel level = vector_level());
 
 /// How many elements differ. Reads everything. REQUIRES: as encode_delta.
 std::uint64_t count_changed_elements(DType dtype, Bytes base, Bytes target);

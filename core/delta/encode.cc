@@ -149,11 +149,6 @@ class Encoder {
 }  // namespace delta
 
 std::optional<std::vector<std::byte>> encode_delta(const DeltaSpec& spec, Bytes base, Bytes target,
-                                                   std::uint64_t bytes_max) {
-  return encode_delta(spec, base, target, bytes_max, vector_level());
-}
-
-std::optional<std::vector<std::byte>> encode_delta(const DeltaSpec& spec, Bytes base, Bytes target,
                                                    std::uint64_t bytes_max, VectorLevel level) {
   FRESHET_CHECK(base.size() == target.size() && base.size() % size_of(spec.dtype) == 0);
   try {

@@ -158,6 +158,25 @@ FRESHET_INLINE std::uint32_t* find_rest(const std::byte* base, const std::byte* 
   return out;
 }
 
+/// The loops over changes, as the compiler makes them of their bodies for a vector level; TARGET is the function's
+/// attribute.
+#define FRESHET_LOOPS(TARGET)                                                                                          \
+  template <typename Word, bool kOrdered>                                                                              \
+  TARGET static void difference(const std::byte* base, const std::byte* target, const std::uint32_t* places,           \
+                                std::size_t count, const PlanesOut& planes, ChangeBatch& batch) {                      \
+    difference_body<Word, kOrdered>(base, target, places, count, planes, batch);                                       \
+  }                                                                                                                    \
+  template <typename Word, bool kOrdered>                                                                              \
+  TARGET static void change(std::byte* memory, const std::uint32_t* places, std::size_t count, const PlanesIn& planes, \
+                            bool reverse, ChangeBatch& batch) {                                                        \
+    change_body<Word, kOrdered>(memory, places, count, planes, reverse, batch);                                        \
+  }                                                                                                                    \
+  template <typename Word>                                                                                             \
+  TARGET static DeltaSum sum(DeltaSum key, std::uint64_t first, const std::uint32_t* places, std::size_t count,        \
+                             const ChangeBatch& batch) {                                                               \
+    return sum_body<Word>(key, first, places, count, batch);                                                           \
+  }
+
 struct Portable {
   template <typename Word>
   static std::size_t find(const std::byte* base, const std::byte* target, std::size_t elements, std::uint32_t first,
@@ -176,23 +195,7 @@ struct Portable {
     return static_cast<std::size_t>(find_rest<Word>(base, target, i, elements, first, out) - places);
   }
 
-  template <typename Word, bool kOrdered>
-  static void difference(const std::byte* base, const std::byte* target, const std::uint32_t* places, std::size_t count,
-                         const PlanesOut& planes, ChangeBatch& batch) {
-    difference_body<Word, kOrdered>(base, target, places, count, planes, batch);
-  }
-
-  template <typename Word, bool kOrdered>
-  static void change(std::byte* memory, const std::uint32_t* places, std::size_t count, const PlanesIn& planes,
-                     bool reverse, ChangeBatch& batch) {
-    change_body<Word, kOrdered>(memory, places, count, planes, reverse, batch);
-  }
-
-  template <typename Word>
-  static DeltaSum sum(DeltaSum key, std::uint64_t first, const std::uint32_t* places, std::size_t count,
-                      const ChangeBatch& batch) {
-    return sum_body<Word>(key, first, places, count, batch);
-  }
+  FRESHET_LOOPS()
 };
 
 #if defined(__x86_64__)
@@ -243,23 +246,7 @@ struct Avx2 {
     return static_cast<std::size_t>(find_rest<Word>(base, target, i, elements, first, out) - places);
   }
 
-  template <typename Word, bool kOrdered>
-  FRESHET_AVX2 static void difference(const std::byte* base, const std::byte* target, const std::uint32_t* places,
-                                      std::size_t count, const PlanesOut& planes, ChangeBatch& batch) {
-    difference_body<Word, kOrdered>(base, target, places, count, planes, batch);
-  }
-
-  template <typename Word, bool kOrdered>
-  FRESHET_AVX2 static void change(std::byte* memory, const std::uint32_t* places, std::size_t count,
-                                  const PlanesIn& planes, bool reverse, ChangeBatch& batch) {
-    change_body<Word, kOrdered>(memory, places, count, planes, reverse, batch);
-  }
-
-  template <typename Word>
-  FRESHET_AVX2 static DeltaSum sum(DeltaSum key, std::uint64_t first, const std::uint32_t* places, std::size_t count,
-                                   const ChangeBatch& batch) {
-    return sum_body<Word>(key, first, places, count, batch);
-  }
+  FRESHET_LOOPS(FRESHET_AVX2)
 };
 
 struct Avx512 {
@@ -299,23 +286,7 @@ struct Avx512 {
     return static_cast<std::size_t>(find_rest<Word>(base, target, i, elements, first, out) - places);
   }
 
-  template <typename Word, bool kOrdered>
-  FRESHET_AVX512 static void difference(const std::byte* base, const std::byte* target, const std::uint32_t* places,
-                                        std::size_t count, const PlanesOut& planes, ChangeBatch& batch) {
-    difference_body<Word, kOrdered>(base, target, places, count, planes, batch);
-  }
-
-  template <typename Word, bool kOrdered>
-  FRESHET_AVX512 static void change(std::byte* memory, const std::uint32_t* places, std::size_t count,
-                                    const PlanesIn& planes, bool reverse, ChangeBatch& batch) {
-    change_body<Word, kOrdered>(memory, places, count, planes, reverse, batch);
-  }
-
-  template <typename Word>
-  FRESHET_AVX512 static DeltaSum sum(DeltaSum key, std::uint64_t first, const std::uint32_t* places, std::size_t count,
-                                     const ChangeBatch& batch) {
-    return sum_body<Word>(key, first, places, count, batch);
-  }
+  FRESHET_LOOPS(FRESHET_AVX512)
 };
 
 /// The scan compares bytes and words and wants the compressing moves' masks: more than AVX-512's foundation.
