@@ -9,11 +9,9 @@
 namespace freshet::curves {
 namespace {
 
-class Constant final : public Curve {
+class Constant final : public Family {
  public:
-  std::string_view name() const override { return "constant"; }
-  std::string_view formula() const override { return "a"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  Constant() : Family("constant", "a", {{.name = "a"}}) {}
 
   double value(double /*x*/, std::span<const double> p) const override { return p[0]; }
   void gradient(double /*x*/, std::span<const double> /*p*/, std::span<double> out) const override { out[0] = 1; }
@@ -26,9 +24,6 @@ class Constant final : public Curve {
     }
     return {{sum / weights}};
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{{.name = "a"}};
 };
 
 }  // namespace

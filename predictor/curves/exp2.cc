@@ -12,11 +12,9 @@
 namespace freshet::curves {
 namespace {
 
-class Exp2 final : public Curve {
+class Exp2 final : public Family {
  public:
-  std::string_view name() const override { return "exp2"; }
-  std::string_view formula() const override { return "a exp(-b x)"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  Exp2() : Family("exp2", "a exp(-b x)", {{.name = "a"}, rate_parameter("b")}) {}
 
   double value(double x, std::span<const double> p) const override { return p[0] * std::exp(-p[1] * x); }
 
@@ -28,15 +26,11 @@ class Exp2 final : public Curve {
 
   std::vector<std::vector<double>> starts(std::span<const CurvePoint> points) const override {
     const auto basis = [](double x, const Shape& shape) { return std::exp(-shape[0] * x); };
-    std::vector<std::vector<double>> starts;
-    for (const auto& [line, shape] : best_shapes(points, singles(rates(points, 24)), Offset::zero, basis)) {
-      starts.push_back({line.gain, shape[0]});
-    }
-    return starts;
+    return starts_from(best_shapes(points, singles(rates(points, 24)), Offset::zero, basis),
+                       [](const Line& line, const Shape& shape) {
+                         return Shape{line.gain, shape[0]};
+                       });
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{{.name = "a"}, rate_parameter("b")};
 };
 
 }  // namespace

@@ -14,11 +14,9 @@
 namespace freshet::curves {
 namespace {
 
-class Expd3 final : public Curve {
+class Expd3 final : public Family {
  public:
-  std::string_view name() const override { return "expd3"; }
-  std::string_view formula() const override { return "c - (c - a) exp(-b x)"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  Expd3() : Family("expd3", "c - (c - a) exp(-b x)", {{.name = "a"}, rate_parameter("b"), {.name = "c"}}) {}
 
   double value(double x, std::span<const double> p) const override {
     return p[2] - (p[2] - p[0]) * std::exp(-p[1] * x);
@@ -33,15 +31,11 @@ class Expd3 final : public Curve {
 
   std::vector<std::vector<double>> starts(std::span<const CurvePoint> points) const override {
     const auto basis = [](double x, const Shape& shape) { return std::exp(-shape[0] * x); };
-    std::vector<std::vector<double>> starts;
-    for (const auto& [line, shape] : best_shapes(points, singles(rates(points, 24)), Offset::free, basis)) {
-      starts.push_back({line.offset + line.gain, shape[0], line.offset});
-    }
-    return starts;
+    return starts_from(best_shapes(points, singles(rates(points, 24)), Offset::free, basis),
+                       [](const Line& line, const Shape& shape) {
+                         return Shape{line.offset + line.gain, shape[0], line.offset};
+                       });
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{{.name = "a"}, rate_parameter("b"), {.name = "c"}};
 };
 
 }  // namespace

@@ -5,11 +5,30 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "predictor/curves/curve.h"
 
 namespace freshet::curves {
+
+/// What every family of this folder keeps of itself.
+class Family : public Curve {
+ public:
+  std::string_view name() const final { return name_; }
+  std::string_view formula() const final { return formula_; }
+  const std::vector<CurveParameter>& parameters() const final { return parameters_; }
+
+ protected:
+  Family(std::string_view name, std::string_view formula, std::vector<CurveParameter> parameters)
+      : name_(name), formula_(formula), parameters_(std::move(parameters)) {}
+
+ private:
+  const std::string_view name_;
+  const std::string_view formula_;
+  const std::vector<CurveParameter> parameters_;
+};
 
 std::shared_ptr<const Curve> constant();
 std::shared_ptr<const Curve> exp2();

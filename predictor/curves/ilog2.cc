@@ -12,11 +12,9 @@
 namespace freshet::curves {
 namespace {
 
-class Ilog2 final : public Curve {
+class Ilog2 final : public Family {
  public:
-  std::string_view name() const override { return "ilog2"; }
-  std::string_view formula() const override { return "a / ln(x + 1) + c"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  Ilog2() : Family("ilog2", "a / ln(x + 1) + c", {{.name = "a"}, {.name = "c"}}) {}
 
   double value(double x, std::span<const double> p) const override { return p[0] / std::log1p(x) + p[1]; }
 
@@ -32,9 +30,6 @@ class Ilog2 final : public Curve {
     const Line line = fit_line(points, basis, Offset::free);
     return {{line.gain, line.offset}};
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{{.name = "a"}, {.name = "c"}};
 };
 
 }  // namespace

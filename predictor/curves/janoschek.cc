@@ -13,11 +13,14 @@
 namespace freshet::curves {
 namespace {
 
-class Janoschek final : public Curve {
+class Janoschek final : public Family {
  public:
-  std::string_view name() const override { return "janoschek"; }
-  std::string_view formula() const override { return "a - (a - b) exp(-k x^d)"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  Janoschek()
+      : Family("janoschek", "a - (a - b) exp(-k x^d)",
+               {{.name = "a"},
+                {.name = "b"},
+                {.name = "k", .lower = 1e-60, .upper = 20, .scale = ParameterScale::logarithmic},
+                stretch_parameter("d")}) {}
 
   double value(double x, std::span<const double> p) const override {
     return p[0] - (p[0] - p[1]) * std::exp(-p[2] * std::pow(x, p[3]));
@@ -37,19 +40,10 @@ class Janoschek final : public Curve {
   std::vector<std::vector<double>> starts(std::span<const CurvePoint> points) const override {
     const auto basis = [](double x, const Shape& shape) { return std::exp(-std::pow(shape[0] * x, shape[1])); };
     const auto grid = pairs(rates(points, 12), Shape{0.2, 0.4, 0.7, 1, 1.5, 3});
-    std::vector<std::vector<double>> starts;
-    for (const auto& [line, shape] : best_shapes(points, grid, Offset::free, basis)) {
-      starts.push_back({line.offset, line.offset + line.gain, std::pow(shape[0], shape[1]), shape[1]});
-    }
-    return starts;
+    return starts_from(best_shapes(points, grid, Offset::free, basis), [](const Line& line, const Shape& shape) {
+      return Shape{line.offset, line.offset + line.gain, std::pow(shape[0], shape[1]), shape[1]};
+    });
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{
-      {.name = "a"},
-      {.name = "b"},
-      {.name = "k", .lower = 1e-60, .upper = 20, .scale = ParameterScale::logarithmic},
-      stretch_parameter("d")};
 };
 
 }  // namespace

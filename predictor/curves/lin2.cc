@@ -9,11 +9,9 @@
 namespace freshet::curves {
 namespace {
 
-class Lin2 final : public Curve {
+class Lin2 final : public Family {
  public:
-  std::string_view name() const override { return "lin2"; }
-  std::string_view formula() const override { return "a x + b"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  Lin2() : Family("lin2", "a x + b", {{.name = "a"}, {.name = "b"}}) {}
 
   double value(double x, std::span<const double> p) const override { return p[0] * x + p[1]; }
 
@@ -29,9 +27,6 @@ class Lin2 final : public Curve {
     const Line line = fit_line(points, basis, Offset::free);
     return {{line.gain, line.offset}};
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{{.name = "a"}, {.name = "b"}};
 };
 
 }  // namespace

@@ -14,11 +14,11 @@ namespace {
 
 double logistic(double u) { return 1 / (1 + std::exp(u)); }
 
-class LogPower final : public Curve {
+class LogPower final : public Family {
  public:
-  std::string_view name() const override { return "logpower"; }
-  std::string_view formula() const override { return "a / (1 + (x / e^b)^c)"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  LogPower()
+      : Family("logpower", "a / (1 + (x / e^b)^c)",
+               {{.name = "a"}, {.name = "b", .lower = -30, .upper = 60}, {.name = "c", .lower = -10, .upper = 10}}) {}
 
   double value(double x, std::span<const double> p) const override {
     return p[0] * logistic(p[2] * (std::log(x) - p[1]));
@@ -39,16 +39,10 @@ class LogPower final : public Curve {
     Shape middles;
     for (const double part : {-0.5, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5}) middles.push_back(part * last);
     const auto grid = pairs(middles, Shape{-3, -1.5, -0.7, -0.3, 0.15, 0.3, 0.7, 1.5, 3});
-    std::vector<std::vector<double>> starts;
-    for (const auto& [line, shape] : best_shapes(points, grid, Offset::zero, basis)) {
-      starts.push_back({line.gain, shape[0], shape[1]});
-    }
-    return starts;
+    return starts_from(best_shapes(points, grid, Offset::zero, basis), [](const Line& line, const Shape& shape) {
+      return Shape{line.gain, shape[0], shape[1]};
+    });
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{
-      {.name = "a"}, {.name = "b", .lower = -30, .upper = 60}, {.name = "c", .lower = -10, .upper = 10}};
 };
 
 }  // namespace

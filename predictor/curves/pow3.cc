@@ -12,11 +12,9 @@
 namespace freshet::curves {
 namespace {
 
-class Pow3 final : public Curve {
+class Pow3 final : public Family {
  public:
-  std::string_view name() const override { return "pow3"; }
-  std::string_view formula() const override { return "a x^-b + c"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  Pow3() : Family("pow3", "a x^-b + c", {{.name = "a"}, exponent_parameter("b"), {.name = "c"}}) {}
 
   double value(double x, std::span<const double> p) const override { return p[0] * std::pow(x, -p[1]) + p[2]; }
 
@@ -29,15 +27,11 @@ class Pow3 final : public Curve {
 
   std::vector<std::vector<double>> starts(std::span<const CurvePoint> points) const override {
     const auto basis = [](double x, const Shape& shape) { return std::pow(x, -shape[0]); };
-    std::vector<std::vector<double>> starts;
-    for (const auto& [line, shape] : best_shapes(points, singles(geometric(0.05, 4, 20)), Offset::free, basis)) {
-      starts.push_back({line.gain, shape[0], line.offset});
-    }
-    return starts;
+    return starts_from(best_shapes(points, singles(geometric(0.05, 4, 20)), Offset::free, basis),
+                       [](const Line& line, const Shape& shape) {
+                         return Shape{line.gain, shape[0], line.offset};
+                       });
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{{.name = "a"}, exponent_parameter("b"), {.name = "c"}};
 };
 
 }  // namespace

@@ -12,11 +12,14 @@
 namespace freshet::curves {
 namespace {
 
-class Pow4 final : public Curve {
+class Pow4 final : public Family {
  public:
-  std::string_view name() const override { return "pow4"; }
-  std::string_view formula() const override { return "a (x + d)^-b + c"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  Pow4()
+      : Family("pow4", "a (x + d)^-b + c",
+               {{.name = "a"},
+                exponent_parameter("b"),
+                {.name = "c"},
+                {.name = "d", .lower = 1e-3, .upper = 1e12, .scale = ParameterScale::logarithmic}}) {}
 
   double value(double x, std::span<const double> p) const override { return p[0] * std::pow(x + p[3], -p[1]) + p[2]; }
 
@@ -32,19 +35,10 @@ class Pow4 final : public Curve {
     // (1 + x/d)^-b is the same up to a gain, and stays within the doubles for large d.
     const auto basis = [](double x, const Shape& shape) { return std::pow(1 + x / shape[1], -shape[0]); };
     const auto grid = pairs(geometric(0.1, 4, 8), geometric(0.1, 2 * points.back().x, 8));
-    std::vector<std::vector<double>> starts;
-    for (const auto& [line, shape] : best_shapes(points, grid, Offset::free, basis)) {
-      starts.push_back({line.gain * std::pow(shape[1], shape[0]), shape[0], line.offset, shape[1]});
-    }
-    return starts;
+    return starts_from(best_shapes(points, grid, Offset::free, basis), [](const Line& line, const Shape& shape) {
+      return Shape{line.gain * std::pow(shape[1], shape[0]), shape[0], line.offset, shape[1]};
+    });
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{
-      {.name = "a"},
-      exponent_parameter("b"),
-      {.name = "c"},
-      {.name = "d", .lower = 1e-3, .upper = 1e12, .scale = ParameterScale::logarithmic}};
 };
 
 }  // namespace

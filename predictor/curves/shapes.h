@@ -35,6 +35,14 @@ struct ShapedLine {
 std::vector<ShapedLine> best_shapes(std::span<const CurvePoint> points, const std::vector<Shape>& grid, Offset offset,
                                     const std::function<double(double, const Shape&)>& basis, std::size_t count = 4);
 
+/// What a family starts from: parameters(line, shape) of each.
+template <typename Parameters>
+std::vector<std::vector<double>> starts_from(const std::vector<ShapedLine>& best, Parameters parameters) {
+  std::vector<std::vector<double>> starts;
+  for (const auto& [line, shape] : best) starts.push_back(parameters(line, shape));
+  return starts;
+}
+
 /// `count` values from `first` to `last`, both above 0, evenly in their logarithm.
 std::vector<double> geometric(double first, double last, std::size_t count);
 

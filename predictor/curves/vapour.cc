@@ -13,11 +13,13 @@
 namespace freshet::curves {
 namespace {
 
-class Vapour final : public Curve {
+class Vapour final : public Family {
  public:
-  std::string_view name() const override { return "vapour"; }
-  std::string_view formula() const override { return "exp(a + b / x + c ln x)"; }
-  const std::vector<CurveParameter>& parameters() const override { return parameters_; }
+  Vapour()
+      : Family("vapour", "exp(a + b / x + c ln x)",
+               {{.name = "a", .lower = -600, .upper = 600},
+                {.name = "b", .lower = -600, .upper = 600},
+                {.name = "c", .lower = -10, .upper = 2}}) {}
 
   double value(double x, std::span<const double> p) const override {
     return std::exp(p[0] + p[1] / x + p[2] * std::log(x));
@@ -52,11 +54,6 @@ class Vapour final : public Curve {
     for (const Guess& guess : guesses) starts.push_back({guess.line.offset, guess.line.gain, guess.c});
     return starts;
   }
-
- private:
-  const std::vector<CurveParameter> parameters_{{.name = "a", .lower = -600, .upper = 600},
-                                                {.name = "b", .lower = -600, .upper = 600},
-                                                {.name = "c", .lower = -10, .upper = 2}};
 };
 
 }  // namespace
