@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A schedule on the replay clock (predictor/timing.h), decided row by row. One interface for the planned schedules
-/// (every:N, epoch, fixed, greedy, optimal) and for `online`, which decides from the losses so far. For a running loop,
-/// see scheduler/scheduler.h.
+/// A schedule on the replay clock (predictor/timing.h), decided row by row. `online` decides
+/// from the losses so far. For a running loop, see scheduler/scheduler.h.
 
 #include <cstdint>
 #include <memory>
@@ -23,9 +22,6 @@ class Schedule {
   /// nothing.
   virtual bool decide(std::int64_t row, double loss) = 0;
 };
-
-/// Publishes after the given rows, whatever the losses are.
-std::unique_ptr<Schedule> planned_schedule(PublishRows rows);
 
 /// The rows after which the schedule publishes, if it gets `losses` one by one: one loss for each row 1…L.
 /// REQUIRES: losses.size() == clock.horizon().rows.

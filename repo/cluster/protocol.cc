@@ -95,10 +95,8 @@ std::vector<Call> RetireMachine::start() {
 
 std::vector<Call> RetireMachine::on_reply(const Call& call, const Reply& reply) {
   --outstanding_;
-  if (call.kind == Call::Kind::drop) {
-    if (reply.error) left_over_.push_back(call.provider);
-    return {};
-  }
+  // A provider that kept a reference needs it not; settling drops it.
+  if (call.kind == Call::Kind::drop) return {};
   if (reply.error) {
     error_ = reply.error;
     return {};

@@ -104,8 +104,6 @@ class RetireMachine {
   std::vector<Call> on_reply(const Call& call, const Reply& reply);
   bool done() const { return outstanding_ == 0; }
   const std::optional<Error>& error() const { return error_; }
-  /// Providers that keep references that they need not; settling drops them.
-  const std::vector<ProviderIndex>& left_over() const { return left_over_; }
 
  private:
   const VersionId version_;
@@ -114,7 +112,6 @@ class RetireMachine {
   const std::vector<ProviderIndex> inherited_from_;
   std::size_t outstanding_ = 0;
   std::optional<Error> error_;
-  std::vector<ProviderIndex> left_over_;
 };
 
 /// Making sure that a put which ended undecided leaves nothing, once its home answers again: its caller was told of

@@ -10,12 +10,6 @@ constexpr std::string_view kUcx = "ucx://";
 
 }  // namespace
 
-Result<SocketAddress> resolve_named(const std::string& named, const SocketAddress& reached, Reach reach) {
-  FRESHET_ASSIGN(SocketAddress address, SocketAddress::parse(named, true, Reach::any_host));
-  const bool elsewhere = address.is_tcp() && address.is_wildcard() && reached.is_tcp();
-  return SocketAddress::parse(elsewhere ? address.at_host_of(reached).text() : named, false, reach);
-}
-
 std::string resolve_offered(const std::string& offered, const SocketAddress& reached) {
   const bool is_ucx = offered.starts_with(kUcx);
   if (!reached.is_tcp() || (!is_ucx && !offered.starts_with(kTcpPrefix))) return offered;
