@@ -205,7 +205,7 @@ void add_bisect(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("bisect", "find the first bad version, and then its harmful tensors");
   add_json_flag(command, program);
   add_repository_option(command, program);
-  add_client_keys(command, program);
+  add_client_keys(command, program.repository_security);
   add_model(command, arguments->model);
   command.add_option("--good", arguments->good, "a version that is good: a number, MODEL@V or MODEL@ALIAS")
       ->type_name("A")

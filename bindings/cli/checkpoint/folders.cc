@@ -166,13 +166,7 @@ CLI::App& add_command(CLI::App& group, Program& program, const std::shared_ptr<C
   add_json_flag(command, program);
   command.add_option("--local", arguments->local, "the ranks' folders of shards")->required()->type_name("DIR");
   command.add_option("--external", arguments->external, "the repository: a folder, or an address")->type_name("PLACE");
-  CLI::Option* const keys =
-      command.add_option("--keys", arguments->security.key_file, "this side's keys, for a server's address");
-  keys->type_name("FILE");
-  command.add_option("--server-key", arguments->security.server_key, "the server's public key, or its NAME.pub")
-      ->type_name("KEY")
-      ->needs(keys);
-  add_open_loopback(command, arguments->security);
+  add_client_keys(command, arguments->security);
   return command;
 }
 

@@ -116,6 +116,15 @@ void add_directory(CLI::App& command, std::string& directory) {
       ->type_name("DIRECTORY");
 }
 
+void add_client_keys(CLI::App& command, SecurityOptions& security) {
+  CLI::Option* const keys =
+      command.add_option("--keys", security.key_file, "this side's keys, for a server's address")->type_name("FILE");
+  command.add_option("--server-key", security.server_key, "the server's public key, or its NAME.pub")
+      ->type_name("KEY")
+      ->needs(keys);
+  add_open_loopback(command, security);
+}
+
 void add_open_loopback(CLI::App& command, SecurityOptions& security) {
   command.add_flag("--open-loopback", security.open_loopback,
                    "without keys, also believe a loopback port where another user of this host listens");

@@ -50,6 +50,9 @@ void add_directory(CLI::App& command, std::string& directory);
 /// is not of this host is wrong usage without them.
 void add_security(CLI::App& command, SecurityOptions& security, const std::string& address, AddressUse use);
 
+/// --keys, --server-key and --open-loopback, for a place that may be a repository's address.
+void add_client_keys(CLI::App& command, SecurityOptions& security);
+
 /// --open-loopback of who connects: loopback ports of other users of this host are believed, too.
 void add_open_loopback(CLI::App& command, SecurityOptions& security);
 
@@ -66,6 +69,12 @@ CLI::Validator positive_check();
 CLI::Validator number_check();
 /// K=V with a key.
 CLI::Validator tag_check();
+
+/// A time in seconds; `value` is a double, or an optional one.
+template <typename Value>
+CLI::Option* add_seconds(CLI::App& command, const std::string& name, Value& value, const std::string& description) {
+  return command.add_option(name, value, description)->check(seconds_check())->type_name("S");
+}
 
 /// Adds an option. `parse` turns the option's text into `value`. A text that `parse` refuses is wrong usage.
 template <typename Value, typename Parse>

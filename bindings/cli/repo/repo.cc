@@ -13,22 +13,11 @@ void add_repository_option(CLI::App& command, Program& program) {
       ->type_name("FOLDER|ADDRESS");
 }
 
-void add_client_keys(CLI::App& command, Program& program) {
-  CLI::Option* const keys =
-      command.add_option("--keys", program.repository_security.key_file, "this side's keys, for a server's address");
-  keys->type_name("FILE");
-  command
-      .add_option("--server-key", program.repository_security.server_key, "the server's public key, or its NAME.pub")
-      ->type_name("KEY")
-      ->needs(keys);
-  add_open_loopback(command, program.repository_security);
-}
-
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description) {
   CLI::App& command = *repo.add_subcommand(name, description);
   add_json_flag(command, program);
   add_repository_option(command, program);
-  add_client_keys(command, program);
+  add_client_keys(command, program.repository_security);
   return command;
 }
 

@@ -35,9 +35,6 @@ void add_retire(CLI::App& repo, Program& program);    // retire, gc
 void add_import(CLI::App& repo, Program& program);    // import
 void add_export(CLI::App& repo, Program& program);    // export
 
-/// --keys and --server-key, for a repository that is an address.
-void add_client_keys(CLI::App& command, Program& program);
-
 /// --repo.
 void add_repository_option(CLI::App& command, Program& program);
 void add_serve(CLI::App& repo, Program& program);  // serve

@@ -55,11 +55,8 @@ CLI::App& add_activation(CLI::App& root, Program& program, const std::shared_ptr
   CLI::App& command = *root.add_subcommand(name, description);
   add_json_flag(command, program);
   add_version(command, version, arguments->version, "a version that the publisher keeps");
-  command
-      .add_option("--within", arguments->within,
-                  "the longest time for members to stage it, and for the directory to answer")
-      ->check(seconds_check())
-      ->type_name("S")
+  add_seconds(command, "--within", arguments->within,
+              "the longest time for members to stage it, and for the directory to answer")
       ->capture_default_str();
   command.add_option("--epoch", arguments->epoch, "act only if this epoch is current (see `freshet top`)")
       ->type_name("N");

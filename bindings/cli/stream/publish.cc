@@ -308,18 +308,13 @@ void add_publish(CLI::App& root, Program& program) {
                   "each weight_vNNNNNN that appears in DIR, whole or a delta, is a version with its number")
       ->type_name("DIR")
       ->excludes(watch);
-  command
-      .add_option("--settle", arguments->settle,
-                  "a watched file is complete when it has not changed for this time, or was renamed into place")
-      ->check(seconds_check())
-      ->type_name("S")
+  add_seconds(command, "--settle", arguments->settle,
+              "a watched file is complete when it has not changed for this time, or was renamed into place")
       ->capture_default_str();
   command.add_flag("--any-architecture", arguments->any_architecture,
                    "publish also files of the folder with other tensor names, types or shapes than the version before");
-  command
-      .add_option("--linger", arguments->linger, "how long to serve after the last version; default: until interrupted")
-      ->check(seconds_check())
-      ->type_name("S");
+  add_seconds(command, "--linger", arguments->linger,
+              "how long to serve after the last version; default: until interrupted");
   command
       .add_option("--keep", arguments->keep,
                   "keep the last N versions, for `freshet rollback` and for subscribers that fetch differences")
@@ -328,10 +323,8 @@ void add_publish(CLI::App& root, Program& program) {
   CLI::Option* const group =
       command.add_flag("--group-commit", arguments->group_commit,
                        "subscribers serve a version when all `subscribe --staged` have staged it");
-  command.add_option("--within", arguments->within, "the longest time for the members")
+  add_seconds(command, "--within", arguments->within, "the longest time for the members")
       ->needs(group)
-      ->check(seconds_check())
-      ->type_name("S")
       ->capture_default_str();
   add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
   command

@@ -186,15 +186,11 @@ void add_replay(CLI::App& root, Program& program) {
                     ->capture_default_str();
   command.add_flag("--fast", arguments->fast, "do not wait: publish each version as soon as the one before is sealed")
       ->excludes(speed);
-  command.add_option("--pause-max", arguments->pause_max, "the longest wait between two versions")
-      ->check(seconds_check())
-      ->type_name("S");
+  add_seconds(command, "--pause-max", arguments->pause_max, "the longest wait between two versions");
   command.add_option("--as", arguments->as, "publish under this name; default: the run's own")->check(model_check());
   command.add_option("--wait-for", arguments->wait_for, "begin when N subscribers are there")->type_name("N");
-  command
-      .add_option("--linger", arguments->linger, "how long to serve after the last version; default: until interrupted")
-      ->check(seconds_check())
-      ->type_name("S");
+  add_seconds(command, "--linger", arguments->linger,
+              "how long to serve after the last version; default: until interrupted");
   add_address(command, arguments->at, AddressUse::bind, "listen here, e.g. tcp://127.0.0.1:7070");
   add_offer(command, arguments->channels);
   add_directory(command, arguments->directory);

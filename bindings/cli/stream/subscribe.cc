@@ -275,7 +275,7 @@ void add_relay(CLI::App& root, Program& program) {
   command.add_flag("--every", arguments->every,
                    "take every version, in order, for subscribers behind the relay that want every version");
   command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->transform(positive_check());
-  command.add_option("--for", arguments->duration, "end after this time")->check(seconds_check())->type_name("S");
+  add_seconds(command, "--for", arguments->duration, "end after this time");
   command.footer(
       "Neighbours on this host find the relay by the model's name, and map its memory. Other hosts fetch from "
       "--listen.\n"
@@ -313,7 +313,7 @@ void add_subscribe(CLI::App& root, Program& program) {
           "a member of the group: serves a version when all members have staged it (publish --group-commit, commit)")
       ->excludes(every);
   command.add_option("--count", arguments->count, "end after N versions")->type_name("N")->transform(positive_check());
-  command.add_option("--for", arguments->duration, "end after this time")->check(seconds_check())->type_name("S");
+  add_seconds(command, "--for", arguments->duration, "end after this time");
   command.add_option("--exec", arguments->command, "run after each version; {} is its file")
       ->type_name("'COMMAND {}'")
       ->needs(out);

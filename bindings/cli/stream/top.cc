@@ -212,10 +212,7 @@ void add_top(CLI::App& root, Program& program) {
   add_json_flag(command, program);
   add_model(command, arguments->model);
   command.add_flag("--once", arguments->once, "print once, and end");
-  command.add_option("--interval", arguments->interval, "the time between two updates")
-      ->check(seconds_check())
-      ->type_name("S")
-      ->capture_default_str();
+  add_seconds(command, "--interval", arguments->interval, "the time between two updates")->capture_default_str();
   add_address(command, arguments->at, AddressUse::connect, "the publisher's address; default: ask the directory");
   add_directory(command, arguments->directory);
   add_security(command, arguments->security, arguments->at, AddressUse::connect);

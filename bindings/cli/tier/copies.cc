@@ -128,9 +128,7 @@ void add_tier_copies(CLI::App& tier, Program& program) {
     auto file = std::make_shared<std::string>();
     auto timeout = std::make_shared<std::optional<double>>();
     add_tier_config(command, *file);
-    command.add_option("--timeout", *timeout, "give up after that (exit 5); default: never")
-        ->check(seconds_check())
-        ->type_name("S");
+    add_seconds(command, "--timeout", *timeout, "give up after that (exit 5); default: never");
     act_on_tiers(command, program, file,
                  [timeout](Program& inner, const tier::Config& config) { return settle(inner, config, *timeout); });
   }
