@@ -9,6 +9,7 @@
 
 #include <map>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
 
 #include "bindings/python/errors.h"
@@ -106,74 +107,77 @@ LaidTensor laid_from(const GivenTensor& given) {
   return laid;
 }
 
-struct Given {
-  std::string model;
-  std::vector<GivenTensor> tensors;
-  std::vector<std::string> local;
-  std::optional<std::uint32_t> rank;
-  std::optional<std::uint32_t> ranks;
-  std::string meet;
-  std::string job;
-  std::string host;
-  std::string external;
-  std::string group;
-  std::string when_behind;
-  std::vector<std::pair<std::string, std::uint32_t>> keep;
-  double limit_mib_s = 0;
-  double patience = 30;
-  std::string keys;
-  std::string allow;
-  std::string server_key;
-  std::string external_server_key;
-  std::optional<double> lost_after;
+/// The keywords of a call with many of them. freshet/checkpointer.py gives each.
+class Keywords {
+ public:
+  explicit Keywords(const nb::kwargs& given) : given_(given) {}
+
+  template <typename T = std::string>
+  T get(const char* name) const {
+    try {
+      return nb::cast<T>(given_[name]);
+    } catch (const std::bad_cast&) {
+      throw nb::type_error(format("{} is of a type that it cannot have", name).c_str());
+    }
+  }
+
+ private:
+  const nb::kwargs& given_;
 };
 
-Checkpointer::Options options_from(Given& given) {
-  Checkpointer::Options options{.model = std::move(given.model)};
-  if (!given.rank || !given.ranks) {
+Checkpointer::Options options_from(const Keywords& given) {
+  Checkpointer::Options options{.model = given.get("model")};
+  const auto rank = given.get<std::optional<std::uint32_t>>("rank");
+  const auto ranks = given.get<std::optional<std::uint32_t>>("ranks");
+  if (!rank || !ranks) {
     const auto launched = take(group::launched(system_env()));
-    if (given.rank.has_value() != given.ranks.has_value()) raise(Code::invalid_argument, "rank and ranks go together");
+    if (rank.has_value() != ranks.has_value()) raise(Code::invalid_argument, "rank and ranks go together");
     if (launched) {
       options.rank = launched->rank;
       options.ranks = launched->ranks;
       options.meet = launched->meet;
     }
   } else {
-    options.rank = *given.rank;
-    options.ranks = *given.ranks;
+    options.rank = *rank;
+    options.ranks = *ranks;
   }
-  if (!given.meet.empty()) options.meet = std::move(given.meet);
-  options.job = std::move(given.job);
-  options.host = std::move(given.host);
-  options.local = std::move(given.local);
-  options.group = take(levels::parse_group_scheme(given.group));
-  if (given.when_behind != "skip" && given.when_behind != "wait") {
-    raise(Code::invalid_argument, format("when_behind is \"skip\" or \"wait\", not \"{}\"", given.when_behind));
+  if (std::string meet = given.get("meet"); !meet.empty()) options.meet = std::move(meet);
+  options.job = given.get("job");
+  options.host = given.get("host");
+  options.local = given.get<std::vector<std::string>>("local");
+  options.group = take(levels::parse_group_scheme(given.get("group")));
+  const std::string when_behind = given.get("when_behind");
+  if (when_behind != "skip" && when_behind != "wait") {
+    raise(Code::invalid_argument, format("when_behind is \"skip\" or \"wait\", not \"{}\"", when_behind));
   }
-  if (given.when_behind == "wait") options.when_behind = levels::WhenBehind::wait;
-  for (const auto& [level, count] : given.keep) options.keep[take(levels::parse_level(level))] = count;
-  if (!(given.limit_mib_s >= 0 && given.limit_mib_s < 1e9)) raise(Code::invalid_argument, "limit_mib_s is 0 or more");
-  options.limit_bytes_per_second = static_cast<std::uint64_t>(given.limit_mib_s * 1024 * 1024);
-  if (!(given.patience > 0 && given.patience < 1e9)) raise(Code::invalid_argument, "patience is in seconds, over 0");
-  options.patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(given.patience));
-  if (given.lost_after) {
-    if (!(*given.lost_after >= 0.2 && *given.lost_after <= 3600)) {
-      raise(Code::invalid_argument, format("lost_after={}: 0.2 to 3600 seconds", *given.lost_after));
+  if (when_behind == "wait") options.when_behind = levels::WhenBehind::wait;
+  for (const auto& [level, count] : given.get<std::vector<std::pair<std::string, std::uint32_t>>>("keep")) {
+    options.keep[take(levels::parse_level(level))] = count;
+  }
+  const auto limit_mib_s = given.get<double>("limit_mib_s");
+  if (!(limit_mib_s >= 0 && limit_mib_s < 1e9)) raise(Code::invalid_argument, "limit_mib_s is 0 or more");
+  options.limit_bytes_per_second = static_cast<std::uint64_t>(limit_mib_s * 1024 * 1024);
+  const auto patience = given.get<double>("patience");
+  if (!(patience > 0 && patience < 1e9)) raise(Code::invalid_argument, "patience is in seconds, over 0");
+  options.patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(patience));
+  if (const auto lost_after = given.get<std::optional<double>>("lost_after")) {
+    if (!(*lost_after >= 0.2 && *lost_after <= 3600)) {
+      raise(Code::invalid_argument, format("lost_after={}: 0.2 to 3600 seconds", *lost_after));
     }
-    options.lost_after = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*given.lost_after));
+    options.lost_after = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*lost_after));
   }
-  options.security = {.key_file = std::move(given.keys),
-                      .allow_file = std::move(given.allow),
-                      .server_key = std::move(given.server_key)};
-  set_external(options, given.external, given.external_server_key);
+  options.security = {
+      .key_file = given.get("keys"), .allow_file = given.get("allow"), .server_key = given.get("server_key")};
+  set_external(options, given.get("external"), given.get("external_server_key"));
   return options;
 }
 
-CheckpointerHandle* open_checkpointer(Given given, bool calls) {
+CheckpointerHandle* open_checkpointer(const nb::kwargs& keywords) {
+  const Keywords given(keywords);
   std::vector<LaidTensor> tensors;
-  for (const GivenTensor& one : given.tensors) tensors.push_back(laid_from(one));
+  for (const auto& one : given.get<std::vector<GivenTensor>>("tensors")) tensors.push_back(laid_from(one));
   Checkpointer::Options options = options_from(given);
-  auto news = std::make_shared<CheckpointNews>(calls);
+  auto news = std::make_shared<CheckpointNews>(given.get<bool>("calls"));
   options.on_event = [news](const CheckpointEvent& event) { news->add(event); };
   const std::uint32_t rank = options.rank;
   const std::uint32_t ranks = options.ranks;
@@ -241,40 +245,7 @@ nb::list events(const CheckpointerHandle& handle) {
 
 void bind_checkpointer(nb::module_& module) {
   nb::class_<CheckpointerHandle>(module, "Checkpointer")
-      .def_static(
-          "open",
-          [](std::string model, std::vector<GivenTensor> tensors, std::vector<std::string> local,
-             std::optional<std::uint32_t> rank, std::optional<std::uint32_t> ranks, std::string meet, std::string job,
-             std::string host, std::string external, std::string group, std::string when_behind,
-             std::vector<std::pair<std::string, std::uint32_t>> keep, double limit_mib_s, double patience,
-             std::string keys, std::string allow, std::string server_key, std::string external_server_key,
-             std::optional<double> lost_after, bool calls) {
-            return open_checkpointer({.model = std::move(model),
-                                      .tensors = std::move(tensors),
-                                      .local = std::move(local),
-                                      .rank = rank,
-                                      .ranks = ranks,
-                                      .meet = std::move(meet),
-                                      .job = std::move(job),
-                                      .host = std::move(host),
-                                      .external = std::move(external),
-                                      .group = std::move(group),
-                                      .when_behind = std::move(when_behind),
-                                      .keep = std::move(keep),
-                                      .limit_mib_s = limit_mib_s,
-                                      .patience = patience,
-                                      .keys = std::move(keys),
-                                      .allow = std::move(allow),
-                                      .server_key = std::move(server_key),
-                                      .external_server_key = std::move(external_server_key),
-                                      .lost_after = lost_after},
-                                     calls);
-          },
-          nb::arg("model"), nb::arg("tensors"), nb::arg("local"), nb::arg("rank").none(), nb::arg("ranks").none(),
-          nb::arg("meet"), nb::arg("job"), nb::arg("host"), nb::arg("external"), nb::arg("group"), nb::arg("when_behind"),
-          nb::arg("keep"), nb::arg("limit_mib_s"), nb::arg("patience"), nb::arg("keys"), nb::arg("allow"),
-          nb::arg("server_key"), nb::arg("external_server_key"), nb::arg("lost_after").none(), nb::arg("calls"),
-          nb::rv_policy::take_ownership)
+      .def_static("open", &open_checkpointer, nb::rv_policy::take_ownership)
       .def("restore", &restore, nb::arg("held"), nb::arg("version").none(), nb::arg("anew"), nb::arg("allow_left"))
       .def("begin",
            [](const CheckpointerHandle& handle, std::uint64_t step) {

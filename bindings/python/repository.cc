@@ -119,42 +119,21 @@ RepositoryHandle* open_place(std::string place, std::string keys, std::string se
   return new RepositoryHandle(std::move(open), std::move(place));
 }
 
-struct PutGiven {
-  std::string model;
-  const Tensors* tensors = nullptr;
-  std::optional<Graph> graph;
-  std::string ancestor;
-  std::optional<double> quality;
-  std::uint64_t step = 0;
-  Metrics metrics;
-  Texts tags;
-  bool dedup = false;
-  bool deltas = false;
-  Progress progress;  ///< Bytes; nothing for none.
-};
-
-Result<VersionName> put(Repository& repository, PutGiven& given) {
-  StageRequest request{.model = std::move(given.model),
-                       .quality = given.quality,
-                       .step = given.step,
-                       .metrics = std::move(given.metrics),
-                       .tags = std::move(given.tags),
-                       .dedup = given.dedup,
-                       .deltas = given.deltas};
-  if (given.graph) request.architecture = given.graph->architecture;
-  if (given.tensors != nullptr) request.tensors = given.tensors->views();
-  if (!given.ancestor.empty()) {
-    FRESHET_ASSIGN(request.ancestor, repository.resolve(given.ancestor));
+/// `progress`, of bytes, may be nothing.
+Result<VersionName> put(Repository& repository, StageRequest& request, const std::string& ancestor,
+                        const Progress& progress) {
+  if (!ancestor.empty()) {
+    FRESHET_ASSIGN(request.ancestor, repository.resolve(ancestor));
   }
   FRESHET_ASSIGN(const StagedPut staged, stage_put(repository, request));
-  if (!given.progress) return repository.put(staged.manifest, staged.bytes_of(), staged.options);
+  if (!progress) return repository.put(staged.manifest, staged.bytes_of(), staged.options);
   const std::uint64_t total = staged.manifest.architecture->bytes();
   return repository.put(
       staged.manifest,
-      [&given, total, bytes_of = staged.bytes_of(),
+      [&progress, total, bytes_of = staged.bytes_of(),
        done = std::uint64_t{0}](std::uint32_t tensor) mutable -> Result<Bytes> {
         FRESHET_ASSIGN(const Bytes bytes, bytes_of(tensor));
-        given.progress(done, total);
+        progress(done, total);
         done += bytes.size();
         return bytes;
       },
@@ -277,21 +256,22 @@ void bind_record(nb::module_& module) {
       });
 }
 
-nb::object put_in(const RepositoryHandle& self, std::string model, const Tensors* tensors, std::optional<Graph> graph,
-                  std::string ancestor, std::optional<double> quality, std::uint64_t step, Metrics metrics, Texts tags,
-                  bool dedup, bool deltas, const nb::object& progress) {
-  PutGiven given{.model = std::move(model),
-                 .tensors = tensors,
-                 .graph = std::move(graph),
-                 .ancestor = std::move(ancestor),
-                 .quality = quality,
-                 .step = step,
-                 .metrics = std::move(metrics),
-                 .tags = std::move(tags),
-                 .dedup = dedup,
-                 .deltas = deltas,
-                 .progress = told_to(progress)};
-  return nb::cast(to_string(self.ask([&](Repository& repository) { return put(repository, given); })));
+nb::object put_in(const RepositoryHandle& self, std::string model, const Tensors* tensors,
+                  const std::optional<Graph>& graph, const std::string& ancestor, std::optional<double> quality,
+                  std::uint64_t step, Metrics metrics, Texts tags, bool dedup, bool deltas,
+                  const nb::object& progress) {
+  StageRequest request{.model = std::move(model),
+                       .quality = quality,
+                       .step = step,
+                       .metrics = std::move(metrics),
+                       .tags = std::move(tags),
+                       .dedup = dedup,
+                       .deltas = deltas};
+  if (graph) request.architecture = graph->architecture;
+  if (tensors != nullptr) request.tensors = tensors->views();
+  const Progress told = told_to(progress);
+  return nb::cast(
+      to_string(self.ask([&](Repository& repository) { return put(repository, request, ancestor, told); })));
 }
 
 void read_in(const RepositoryHandle& self, const VersionRecord& record,

@@ -96,8 +96,10 @@ class Checkpointer(Handle):
         kept = [(level, whole(count, f"keep[{level!r}]")) for level, count in (keep or {}).items()]
         self._caller: threading.Thread | None = None
         self._core = core = _core.Checkpointer.open(
-            model, given, folders, rank, ranks, meet, job, host, str(external), group, when_behind, kept, float(limit_mib_s),
-            float(patience), keys, allow, server_key, external_server_key, lost_after, on_reached is not None)
+            model=model, tensors=given, local=folders, rank=rank, ranks=ranks, meet=meet, job=job, host=host, external=str(external),
+            group=group, when_behind=when_behind, keep=kept, limit_mib_s=float(limit_mib_s), patience=float(patience), keys=keys,
+            allow=allow, server_key=server_key, external_server_key=external_server_key, lost_after=lost_after,
+            calls=on_reached is not None)
         self._opened()
         if on_reached is not None:
             caller = threading.Thread(target=_call, args=(core, on_reached), name="freshet-reached", daemon=True)
