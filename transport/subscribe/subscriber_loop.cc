@@ -83,7 +83,7 @@ SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> direc
       machine_(machine_options(options_, relay_.get())) {
   if (relay_ != nullptr) relay_->set_wake(wake_);
   machine_.set_elsewhere(options_.at.size() > 1);
-  if (options_.subscriber.applies) machine_.applied(0);
+  if (options_.subscriber.applies) machine_.followers().applied(0);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -102,7 +102,7 @@ void SubscriberLoop::run() {
     tick();
     reclaim();
     carry_out();
-    shelf_.set_connection(machine_.connected(), machine_.newest_known(), machine_.gaps(), machine_.numbers_since());
+    shelf_.set_connection(machine_.session().connected(), machine_.news().newest(), machine_.position().gaps(), machine_.position().numbers_since());
     tell_standing();
   }
   // So that the publisher is told what is read on (protocol::Bye).
@@ -212,7 +212,7 @@ void SubscriberLoop::take_control_messages() {
     if (refusal == nullptr || refusal->request != 0) address_heard_at_ = now();
     if (const auto* welcome = std::get_if<protocol::Welcome>(&*message)) same_host_ = !welcome->door.empty();
     machine_.on_message(std::move(*message), now());
-    if (!machine_.channel_refusal().empty()) shelf_.set_error(machine_.channel_refusal());
+    if (!machine_.channel().refusal().empty()) shelf_.set_error(machine_.channel().refusal());
     carry_out();
   }
 }
@@ -319,7 +319,7 @@ void SubscriberLoop::say(protocol::Message message) {
 void SubscriberLoop::find_publisher() {
   const Time at = now();
   if (!finder_->due(at)) return;
-  if (machine_.connected()) finder_->on_connected();
+  if (machine_.session().connected()) finder_->on_connected();
   const auto address = finder_->look(at);
   machine_.set_elsewhere(finder_->knows_others());
   if (!address) {
@@ -330,7 +330,7 @@ void SubscriberLoop::find_publisher() {
     if (code != Code::unavailable) control_.reset();
     return;
   }
-  if (finder_->looks_in_vain() > 1 && machine_.channel_refusal().empty()) {
+  if (finder_->looks_in_vain() > 1 && machine_.channel().refusal().empty()) {
     shelf_.set_error(format("{} lists {} at {}, but nobody answers there", directory_->text(), model_, *address));
   }
   if (!control_ || control_->address.text() != *address) connect_control(*address);

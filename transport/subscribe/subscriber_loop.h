@@ -16,7 +16,7 @@
 
 #include "core/base/wake.h"
 #include "transport/directory/directory.h"
-#include "transport/protocol/subscriber_machine.h"
+#include "transport/protocol/subscriber/subscriber_machine.h"
 #include "transport/shm/door_guest.h"
 #include "transport/subscribe/fetch/channel_openers.h"
 #include "transport/subscribe/fetch/version_fetcher.h"
@@ -62,7 +62,7 @@ class SubscriberLoop {
   Status bring(VersionNumber number);
   void forget(VersionNumber number);
   void probe();
-  void applied(VersionNumber number) { machine_.applied(number); }
+  void applied(VersionNumber number) { machine_.followers().applied(number); }
 
  private:
   static constexpr Time kNever = Time::max();

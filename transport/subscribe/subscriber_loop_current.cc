@@ -71,8 +71,8 @@ void SubscriberLoop::run_tasks() {
 }
 
 void SubscriberLoop::tell_standing() {
-  if (relay_ != nullptr && std::exchange(passed_on_current_, machine_.current()) != machine_.current()) {
-    relay_->follow(machine_.current());
+  if (relay_ != nullptr && std::exchange(passed_on_current_, machine_.news().current()) != machine_.news().current()) {
+    relay_->follow(machine_.news().current());
   }
   if (told_absent_ != machine_.absent_why()) {
     shelf_.clear_error(told_absent_);
@@ -80,10 +80,10 @@ void SubscriberLoop::tell_standing() {
     if (!told_absent_.empty()) shelf_.set_error(told_absent_);
   }
   const protocol::Staging& staging = machine_.staging();
-  standing_.set({.serving = machine_.serving(),
-                 .serving_epoch = machine_.serving_epoch(),
-                 .current = machine_.current(),
-                 .confirmed_at = machine_.confirmed_at(),
+  standing_.set({.serving = machine_.position().serving(),
+                 .serving_epoch = machine_.position().serving_epoch(),
+                 .current = machine_.news().current(),
+                 .confirmed_at = machine_.news().confirmed_at(),
                  .staging = staging.target(),
                  .staged = staging.ready() ? staging.ready()->number : 0,
                  .staging_failed = staging.failed()},

@@ -82,7 +82,7 @@ void SubscriberLoop::carry_on_fetch() {
   if (round.bytes_came) machine_.on_channel_progress(session, now());
   if (round.fetched && fetching_) {
     if (*round.fetched) {
-      machine_.selector().measured(fetching_->channel, round.tally.bytes_moved, round.took, now());
+      machine_.channel().selector().measured(fetching_->channel, round.tally.bytes_moved, round.took, now());
     }
     finish_fetch(std::move(*round.fetched), round.tally);
   }
@@ -135,7 +135,7 @@ void SubscriberLoop::take_relay_news() {
       epochs.push_back(session.epoch);
       behind += session.behind;
     }
-    machine_.set_followers(std::move(epochs), behind);
+    machine_.followers().set(std::move(epochs), behind);
   }
   const VersionNumber seen = relay_->take_news();
   if (seen > std::exchange(seen_downstream_, std::max(seen, seen_downstream_))) machine_.on_higher_seen(seen, now());

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/transport/protocol/machine_fixture.h"
-#include "transport/protocol/subscriber_machine.h"
+#include "transport/protocol/subscriber/subscriber_machine.h"
 
 namespace freshet::protocol::test {
 

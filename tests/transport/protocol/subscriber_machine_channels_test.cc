@@ -95,7 +95,7 @@ TEST_F(SubscriberChannels, WhatWasFetchedIsLetGoAtOnce) {
   ASSERT_THAT(sent<Held>(), SizeIs(1));
   EXPECT_EQ(sent<Held>()[0].grants_seen, 1u);
   EXPECT_THAT(sent<Held>()[0].numbers, IsEmpty());
-  EXPECT_EQ(machine_.serving(), 1u);
+  EXPECT_EQ(machine_.position().serving(), 1u);
   when([&] { machine_.on_unpinned(session_, 1, at(0)); });
   EXPECT_THAT(actions_, IsEmpty());
 }
@@ -243,7 +243,7 @@ TEST_F(SubscriberChannels, ASilentPublisherOfAnotherHostIsClaimedAndThenGivenUp)
   pass(999);
   EXPECT_THAT(sent<Hello>(), IsEmpty());
   tick(1000);
-  EXPECT_FALSE(machine_.connected());
+  EXPECT_FALSE(machine_.session().connected());
   ASSERT_THAT(sent<Hello>(), SizeIs(1));
   EXPECT_EQ(sent<Hello>()[0].session, session_);
   EXPECT_EQ(sent<Hello>()[0].door_token, 77u);
@@ -274,8 +274,8 @@ TEST_F(SubscriberChannels, BytesOnTheChannelAreASignOfLife) {
     pass(ms);
     EXPECT_THAT(sent<Hello>(), IsEmpty());
   }
-  EXPECT_TRUE(machine_.connected());
-  EXPECT_EQ(machine_.last_heard(), at(4500));
+  EXPECT_TRUE(machine_.session().connected());
+  EXPECT_EQ(machine_.session().last_heard(), at(4500));
 }
 
 TEST_F(SubscriberChannels, AnotherPublisherIsNotAvoidedForWhatTheFirstDid) {
@@ -310,8 +310,8 @@ TEST_F(SubscriberChannels, APublisherThatOffersNothingOfUseIsLeftAndAskedAgainLa
   session_ = sent<Hello>().at(0).session;
   welcome({{.kind = ChannelKind::file, .address = "/f"}});
   EXPECT_THAT(sent<Bye>(), SizeIs(1));
-  EXPECT_THAT(machine_.last_refusal(), HasSubstr("file offered"));
-  EXPECT_EQ(machine_.channel_refusal(), machine_.last_refusal());
+  EXPECT_THAT(machine_.session().last_refusal(), HasSubstr("file offered"));
+  EXPECT_EQ(machine_.channel().refusal(), machine_.session().last_refusal());
   pass(999);
   EXPECT_THAT(sent<Hello>(), IsEmpty());
   pass(1000);

@@ -20,13 +20,13 @@ TEST_F(SubscriberMachineTest, GreetsUntilSomebodyIsThere) {
   EXPECT_THAT(actions_, IsEmpty());
   tick(200);
   EXPECT_EQ(sent<Hello>().at(0).session, session);
-  EXPECT_FALSE(machine_.connected());
+  EXPECT_FALSE(machine_.session().connected());
 }
 
 TEST_F(SubscriberMachineTest, TakesTheNewestAndThenWaitsForNews) {
   connect(3);
   serve(3);
-  EXPECT_EQ(machine_.serving(), 3u);
+  EXPECT_EQ(machine_.position().serving(), 3u);
   EXPECT_THAT(sent<Want>(), IsEmpty());
   announce(4);
   EXPECT_EQ(sent<Want>().at(0).after, 3u);
@@ -56,7 +56,7 @@ TEST_F(SubscriberMachineTest, NewsThatOvertookARefusalIsAReasonToAskAgain) {
 }
 
 TEST_F(SubscriberMachineTest, AProgramThatAppliesVersionsItselfIsBehindUntilItHas) {
-  machine_.applied(0);
+  machine_.followers().applied(0);
   connect(3);
   serve(3);
   const auto behind_at = [this](std::int64_t ms) {
@@ -65,9 +65,9 @@ TEST_F(SubscriberMachineTest, AProgramThatAppliesVersionsItselfIsBehindUntilItHa
     return sent<Ping>().empty() ? 0 : sent<Ping>()[0].behind;
   };
   EXPECT_EQ(behind_at(250), 1u);
-  machine_.applied(3);
+  machine_.followers().applied(3);
   EXPECT_EQ(behind_at(500), 0u);
-  machine_.applied(2);
+  machine_.followers().applied(2);
   EXPECT_EQ(behind_at(750), 1u) << "another one than what is served";
 }
 
@@ -84,7 +84,7 @@ TEST_F(SilentPublisher, IsLeftForSomebodyElseAndItsDoorKeptWhileItIsRead) {
   ASSERT_THAT(sent<Hello>(), SizeIs(1));
   EXPECT_NE(sent<Hello>()[0].session, before);
   EXPECT_THAT(actions<action::LeaveDoor>(), IsEmpty());
-  EXPECT_EQ(machine_.serving(), 3u);
+  EXPECT_EQ(machine_.position().serving(), 3u);
   connect(4, 1001, kIncarnation + 1);
   serve(4, 1002);
   when([&] { machine_.on_unpinned(before, 3, at(1003)); });
@@ -96,7 +96,7 @@ TEST_F(SilentPublisher, IsWaitedForWhereNobodyElseIsKnown) {
   connect(3);
   serve(3);
   tick(1000);
-  EXPECT_FALSE(machine_.connected());
+  EXPECT_FALSE(machine_.session().connected());
   EXPECT_THAT(sent<Hello>(), IsEmpty());
   EXPECT_THAT(actions<action::LeaveDoor>(), IsEmpty());
 }
@@ -167,7 +167,7 @@ TEST_F(SubscriberMachineTest, AVersionThatIsWrongIsNotAskedForAgain) {
   }
   announce(4, kIncarnation, 5000);
   EXPECT_EQ(sent<Want>().at(0).after, 3u);
-  EXPECT_EQ(machine_.serving(), 0u);
+  EXPECT_EQ(machine_.position().serving(), 0u);
 }
 
 TEST_F(SubscriberMachineTest, AVersionThatCouldNotBeHadIsAskedForAfterAPause) {
@@ -183,7 +183,7 @@ TEST_F(SubscriberMachineTest, AVersionThatCouldNotBeHadIsAskedForAfterAPause) {
   EXPECT_THAT(sent<Want>(), IsEmpty());
   tick(600);
   serve(3, 600);
-  EXPECT_EQ(machine_.serving(), 3u);
+  EXPECT_EQ(machine_.position().serving(), 3u);
 }
 
 TEST_F(SubscriberMachineTest, AClosedDoorLeadsToANewSessionAndWhatWasServedStays) {
@@ -191,8 +191,8 @@ TEST_F(SubscriberMachineTest, AClosedDoorLeadsToANewSessionAndWhatWasServedStays
   serve(3);
   const SessionId before = session_;
   when([&] { machine_.on_door_closed(before, at(1000)); });
-  EXPECT_FALSE(machine_.connected());
-  EXPECT_EQ(machine_.serving(), 3u);
+  EXPECT_FALSE(machine_.session().connected());
+  EXPECT_EQ(machine_.position().serving(), 3u);
   ASSERT_THAT(sent<Hello>(), SizeIs(1));
   EXPECT_NE(sent<Hello>()[0].session, before);
   EXPECT_EQ(sent<Hello>()[0].highest_seen, 3u);
@@ -201,7 +201,7 @@ TEST_F(SubscriberMachineTest, AClosedDoorLeadsToANewSessionAndWhatWasServedStays
   connect(4, 1000, kIncarnation + 1);
   EXPECT_EQ(sent<Want>().at(0).after, 3u);
   serve(4, 1000);
-  EXPECT_EQ(machine_.serving(), 4u);
+  EXPECT_EQ(machine_.position().serving(), 4u);
 }
 
 TEST_F(SubscriberMachineTest, ARestartedPublisherThatIsBehindIsWaitedFor) {
@@ -209,7 +209,7 @@ TEST_F(SubscriberMachineTest, ARestartedPublisherThatIsBehindIsWaitedFor) {
   serve(30);
   when([&] { machine_.on_door_closed(session_, at(1000)); });
   connect(2, 1000, kIncarnation + 1);
-  EXPECT_EQ(machine_.newest_known(), 2u);
+  EXPECT_EQ(machine_.news().newest(), 2u);
   EXPECT_THAT(sent<Want>(), IsEmpty());
   announce(31, kIncarnation, 1001);
   EXPECT_THAT(sent<Want>(), IsEmpty()) << "news of the life before";
@@ -220,15 +220,15 @@ TEST_F(SubscriberMachineTest, ARestartedPublisherThatIsBehindIsWaitedFor) {
 TEST_F(SubscriberMachineTest, ASilentPublisherKeepsItsSession) {
   connect(3);
   serve(3);
-  EXPECT_TRUE(machine_.connected());
+  EXPECT_TRUE(machine_.session().connected());
   for (int ms = 250; ms <= 5000; ms += 250) {
     tick(ms);
     EXPECT_THAT(sent<Hello>(), IsEmpty());
   }
-  EXPECT_FALSE(machine_.connected());
-  EXPECT_EQ(machine_.serving(), 3u);
+  EXPECT_FALSE(machine_.session().connected());
+  EXPECT_EQ(machine_.position().serving(), 3u);
   receive(Pong{.session = session_, .incarnation = kIncarnation, .newest = 3}, 5001);
-  EXPECT_TRUE(machine_.connected());
+  EXPECT_TRUE(machine_.session().connected());
 }
 
 TEST_F(SubscriberMachineTest, ASessionThatTheConnectionLostIsClaimed) {
@@ -304,7 +304,7 @@ TEST_F(SubscriberMachineTest, ADoorThatDoesNotOpenIsGivenUp) {
 TEST_F(SubscriberMachineTest, ARefusedHelloIsRepeatedAfterALongerPause) {
   when([&] { machine_.on_start(at(0)); });
   receive(Refusal{.session = sent<Hello>().at(0).session, .code = Code::unsupported, .message = "another host"});
-  EXPECT_EQ(machine_.last_refusal(), "another host");
+  EXPECT_EQ(machine_.session().last_refusal(), "another host");
   tick(999);
   EXPECT_THAT(sent<Hello>(), IsEmpty());
   tick(1000);
@@ -348,7 +348,7 @@ TEST_F(SubscriberMachineTest, MessagesOfOtherSessionsAndUnaskedGrantsChangeNothi
   receive(Refusal{.session = session_, .request = want.request + 1, .code = Code::unsupported});
   receive(Hello{.session = session_});
   EXPECT_THAT(actions_, IsEmpty());
-  EXPECT_EQ(machine_.newest_known(), 3u);
+  EXPECT_EQ(machine_.news().newest(), 3u);
   receive(Grant{.session = session_, .request = want.request + 7, .grant = 1, .number = 3});
   EXPECT_THAT(actions<action::Install>(), IsEmpty());
   EXPECT_THAT(sent<Held>().at(0).numbers, IsEmpty());

@@ -54,7 +54,7 @@ TEST_F(WaitingSubscriber, GetsAKeptVersionByItsNumberBesideTheServedOne) {
   installed(1, {});
   ASSERT_TRUE(machine_.staging().ready());
   EXPECT_EQ(machine_.staging().ready()->number, 1u);
-  EXPECT_EQ(machine_.serving(), 3u);
+  EXPECT_EQ(machine_.position().serving(), 3u);
   ASSERT_THAT(sent<Want>(), SizeIs(1)) << "it waits for the next one again";
   EXPECT_TRUE(sent<Want>()[0].waits);
   EXPECT_EQ(sent<Want>()[0].after, 3u);
@@ -154,7 +154,7 @@ TEST_F(WaitingSubscriber, ANewEpochOfWhatItServesReplacesTheWantThatWaits) {
                               .current = {.epoch = 2, .version = 3, .hold = true}},
                              at(10));
   });
-  EXPECT_EQ(machine_.serving_epoch(), 2u);
+  EXPECT_EQ(machine_.position().serving_epoch(), 2u);
   ASSERT_THAT(sent<Want>(), SizeIs(1));
   EXPECT_EQ(sent<Want>()[0].after_epoch, 2u);
   EXPECT_GT(sent<Want>()[0].request, want.request);
@@ -188,7 +188,7 @@ TEST_F(EveryVersion, StopsAskingWhileTooMuchIsNotTaken) {
   EXPECT_EQ(sent<Want>().at(0).after, 8u);
   serve_with_gap(12, 3);
   EXPECT_THAT(sent<Want>(), IsEmpty());
-  EXPECT_EQ(machine_.gaps(), 3u);
+  EXPECT_EQ(machine_.position().gaps(), 3u);
   when([&] { machine_.on_taken(99, at(0)); });
   EXPECT_THAT(sent<Want>(), IsEmpty());
   when([&] { machine_.on_taken(8, at(0)); });
@@ -219,10 +219,10 @@ class NumberedAnew : public EveryVersion {
 TEST_F(NumberedAnew, APublisherThatForgotTheNumbersIsFollowedFromItsFirst) {
   connect(20);
   serve_with_gap(8, 0);
-  EXPECT_EQ(machine_.numbers_since(), 0u);
+  EXPECT_EQ(machine_.position().numbers_since(), 0u);
   when([&] { machine_.on_door_closed(session_, at(1000)); });
   welcome(kIncarnation + 1, /*first=*/1, /*newest=*/2, 1000);
-  EXPECT_EQ(machine_.numbers_since(), kIncarnation + 1);
+  EXPECT_EQ(machine_.position().numbers_since(), kIncarnation + 1);
   ASSERT_THAT(sent<Hello>(), SizeIs(1)) << "greeted anew";
   EXPECT_EQ(sent<Hello>()[0].after, 0u);
   EXPECT_TRUE(sent<Hello>()[0].owed_all) << "what is missed is a gap";
@@ -246,13 +246,13 @@ TEST_F(EveryVersion, ARefusedVersionIsAGap) {
   connect(20);
   receive(grant_for(sent<Want>().at(0), 8));
   installed(8, fail(Code::corrupt, "hostile"));
-  EXPECT_EQ(machine_.gaps(), 1u);
+  EXPECT_EQ(machine_.position().gaps(), 1u);
   EXPECT_EQ(sent<Want>().at(0).after, 8u);
   // Whoever takes the versions finds it in the next one's gap.
   receive(grant_for(sent<Want>().at(0), 9));
   EXPECT_EQ(actions<action::Install>().at(0).grant.gap_before, 1u);
   installed(9, {});
-  EXPECT_EQ(machine_.gaps(), 1u);
+  EXPECT_EQ(machine_.position().gaps(), 1u);
   receive(grant_for(sent<Want>().at(0), 10));
   EXPECT_EQ(actions<action::Install>().at(0).grant.gap_before, 0u);
 }

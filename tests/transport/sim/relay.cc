@@ -54,7 +54,7 @@ std::shared_ptr<Coming> SimRelay::offer(const protocol::Grant& grant, const std:
     hub_->commit(std::move(early));
     return coming;
   }
-  hub_->current_seen(machine().current());
+  hub_->current_seen(machine().news().current());
   hub_->coming(coming);
   return coming;
 }
@@ -68,7 +68,7 @@ void SimRelay::withdraw() {
 }
 
 void SimRelay::on_fetched(const Mapped& mapped, const protocol::Grant& grant) {
-  const std::uint64_t gaps = machine().gaps();
+  const std::uint64_t gaps = machine().position().gaps();
   const std::uint64_t missed = gaps - std::exchange(told_gaps_, gaps);
   const std::vector<SegmentIndex>& segments = mapped.fetched->plan.segments;
   protocol::CommittedVersion version{.encoded_manifest = grant.manifest, .segments = segments};
@@ -77,7 +77,7 @@ void SimRelay::on_fetched(const Mapped& mapped, const protocol::Grant& grant) {
   for (const auto& slab : own_arena().memory()->slabs) version.slab_bytes.push_back(slab.size());
   version.missed_before = host().sabotage == Sabotage::forget_relay_gap ? 0 : missed;
   coming_.reset();
-  hub_->current_seen(machine().current());
+  hub_->current_seen(machine().news().current());
   if (host().sabotage == Sabotage::map_what_is_coming) return;
   own_arena().lend(segments);
   hub_->commit(std::move(version));

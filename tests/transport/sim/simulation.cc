@@ -203,7 +203,7 @@ class Simulation {
       if (is_ahead && publisher_->machine().number_floor() >= subscriber->arrived()) continue;
       host_.world.violated(format(
           "{} serves {} and not {}: {}; {} of {} bytes are live, {} captures skipped; {}; {}", subscriber->kind().label,
-          subscriber->arrived(), newest, subscriber->machine().last_refusal(), publisher_->live_bytes(),
+          subscriber->arrived(), newest, subscriber->machine().session().last_refusal(), publisher_->live_bytes(),
           publisher_->slab_bytes(), publisher_->skipped(), sessions(*publisher_), sessions(*relays_.front())));
     }
   }

@@ -231,10 +231,10 @@ void SimSubscriber::finish(const protocol::Grant& grant, bool stage, const Mappe
   if (!status) let_go(mapped);
   life_->installing.reset();
   if (status && stage) life_->staged = mapped;
-  const std::uint64_t gaps = life_->machine.gaps();
+  const std::uint64_t gaps = life_->machine.position().gaps();
   life_->machine.on_installed(grant.session, grant.number, status, host_.world.now());
   // A version that was refused counts in the next one's gap, wherever that comes from.
-  if (!status && life_->machine.gaps() != gaps && stored_from_ != life_->incarnations.at(grant.session)) stored_from_ = 0;
+  if (!status && life_->machine.position().gaps() != gaps && stored_from_ != life_->incarnations.at(grant.session)) stored_from_ = 0;
   if (status && !stage) {
     if (kind_.mode == Mode::every) account(grant, *mapped->manifest);
     if (mapped->fetched) on_fetched(*mapped, grant);

@@ -13,7 +13,7 @@
 
 #include "tests/transport/sim/data/fetcher.h"
 #include "tests/transport/sim/host.h"
-#include "transport/protocol/subscriber_machine.h"
+#include "transport/protocol/subscriber/subscriber_machine.h"
 
 namespace freshet::sim {
 

@@ -11,7 +11,7 @@
 #include "tests/transport/sim/connection.h"
 #include "tests/transport/sim/data/coming.h"
 #include "tests/transport/sim/data/own_arena.h"
-#include "transport/protocol/subscriber_machine.h"
+#include "transport/protocol/subscriber/subscriber_machine.h"
 
 namespace freshet::sim {
 

@@ -100,8 +100,8 @@ void GroupMember::pump() {
     std::visit([this](const auto& a) { carry_out(a); }, action);
   }
   // The version that it serves was activated once more: only its epoch is another one.
-  if (machine_->serving() == served_.second && machine_->serving_epoch() > served_.first) {
-    served_.first = machine_->serving_epoch();
+  if (machine_->position().serving() == served_.second && machine_->position().serving_epoch() > served_.first) {
+    served_.first = machine_->position().serving_epoch();
     check_was_current(served_.first, served_.second);
   }
   const Time next = machine_->next_tick();
@@ -198,7 +198,7 @@ void GroupMember::serve(protocol::SessionId session, std::uint64_t epoch, Versio
     host_.world.violated(
         format("{} serves ({}, {}) after ({}, {})", label(), epoch, number, served_.first, served_.second));
   }
-  const protocol::Current& known = machine_->current();
+  const protocol::Current& known = machine_->news().current();
   if (known.epoch > epoch && known.version != number) {
     host_.world.violated(
         format("{} serves ({}, {}) though it heard of ({}, {})", label(), epoch, number, known.epoch, known.version));

@@ -10,7 +10,7 @@
 
 #include "tests/transport/sim/group/group_host.h"
 #include "transport/protocol/publisher_session.h"
-#include "transport/protocol/subscriber_machine.h"
+#include "transport/protocol/subscriber/subscriber_machine.h"
 
 namespace freshet::sim {
 

@@ -151,7 +151,7 @@ class GroupSimulation {
       const bool has_come = number == current.version || (member->kind().staged && !host_.group_commit);
       if (epoch == current.epoch && has_come) continue;
       host_.world.violated(format("{} serves ({}, {}) and not ({}, {}): {}", member->label(), epoch, number,
-                                  current.epoch, current.version, member->machine().last_refusal()));
+                                  current.epoch, current.version, member->machine().session().last_refusal()));
     }
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/protocol/staging.h"
+#include "transport/protocol/subscriber/staging.h"
 
 #include <utility>
 
