@@ -15,12 +15,6 @@ constexpr int kMessagesPerTurn = 256;
 constexpr std::chrono::milliseconds kSubscriberRound{1000};
 /// A reader that was between two loads while its version retired leaves without waking us (transport/subscribe/pins.h).
 constexpr std::chrono::milliseconds kRetiredRound{50};
-/// Between two tries at a publisher that refused this subscriber's key, or that has another one than expected.
-constexpr Duration kAskToBeAdmittedAgain = std::chrono::seconds(1);
-/// How long an address may be silent until the next one is tried.
-constexpr Duration kAddressPatience = std::chrono::seconds(1);
-/// How long nothing may come by a connection until another one is made, to the same address.
-constexpr Duration kConnectionPatience = std::chrono::seconds(3);
 /// A relay's hub keeps the version before the newest, for deltas to start from.
 constexpr double kRelayCopiesMin = 3.1;
 constexpr Duration kSlabPatience = std::chrono::seconds(5);
@@ -65,6 +59,14 @@ detail::VersionFetcher::Options fetcher_options(const SubscriberLoop::Options& o
           .openers = options.openers};
 }
 
+detail::ControlLine::Options line_options(const SubscriberLoop::Options& options, const Directory* directory) {
+  return {.model = options.subscriber.model,
+          .directory = directory != nullptr ? directory->text() : "",
+          .at = options.at,
+          .credentials = options.credentials,
+          .neighbours = neighbours_admitted(options.subscriber.security, options.credentials.has_value())};
+}
+
 }  // namespace
 
 SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> directory,
@@ -77,12 +79,12 @@ SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> direc
       shelf_(options_.subscriber.pins_max, wake_),
       relay_(std::move(relay)),
       standing_(wake_),
-      context_(std::move(context)),
+      line_(line_options(options_, directory_.get()), std::move(context), shelf_, rejects_),
       fetcher_(fetcher_options(options_, relay_ != nullptr)),
       scrub_(options_.subscriber.scrub_interval),
       machine_(machine_options(options_, relay_.get())) {
   if (relay_ != nullptr) relay_->set_wake(wake_);
-  machine_.set_elsewhere(options_.at.size() > 1);
+  machine_.set_elsewhere(line_.knows_others());
   if (options_.subscriber.applies) machine_.followers().applied(0);
   thread_ = std::thread([this] { run(); });
 }
@@ -113,38 +115,34 @@ void SubscriberLoop::run() {
 }
 
 void SubscriberLoop::open_watches() {
-  const bool finds = options_.at.empty();
-  address_heard_at_ = now();
-  if (!finds) connect_control(options_.at.front());
+  line_.begin(now());
   if (directory_ == nullptr) return;
   // Watched before the first look, so that an entry made in between is not missed.
   const bool hears = options_.subscriber.notifier == Notifier::directory;
   // A relay follows the publisher, so that no two of them follow each other, and a member of the group has to.
   const bool relays = relay_ == nullptr && !options_.subscriber.staged && is_remote_directory(directory_->text());
   const auto order = relays ? std::optional(options_.session_seed) : std::nullopt;
-  auto watch = hears ? directory_->watch_commits(model_) : directory_->watch(model_);
-  if (!watch) return shelf_.set_error(watch.error().message());
-  if (finds && hears) {
-    auto second = directory_->watch(model_);
-    if (!second) return shelf_.set_error(second.error().message());
-    finder_.emplace(std::move(*second), model_, options_.host, order);
-  } else if (finds) {
-    finder_.emplace(std::move(*watch), model_, options_.host, order);
+  if (hears) {
+    auto commits = directory_->watch_commits(model_);
+    if (!commits) return shelf_.set_error(commits.error().message());
+    commits_ = std::move(*commits);
   }
-  if (hears) commits_ = std::move(*watch);
+  if (!line_.finds()) return;
+  auto watch = directory_->watch(model_);
+  if (!watch) return shelf_.set_error(watch.error().message());
+  line_.find_by(std::move(*watch), options_.host, order);
+}
+
+detail::ControlLine::Outcome SubscriberLoop::outcome() {
+  return {.connected = machine_.session().connected(), .refused = !machine_.channel().refusal().empty()};
 }
 
 void SubscriberLoop::poll_all() {
   std::vector<zmq::pollitem_t> items;
-  const auto watch_socket = [&](void* socket) { items.push_back({socket, 0, ZMQ_POLLIN, 0}); };
   const auto watch_file = [&](int file) { items.push_back({nullptr, file, ZMQ_POLLIN, 0}); };
   watch_file(wake_.descriptor());
-  if (finder_ && finder_->descriptor() >= 0) watch_file(finder_->descriptor());
+  line_.add_to(items);
   if (commits_) watch_file(commits_->descriptor());
-  if (control_) {
-    watch_socket(control_->socket.handle());
-    watch_socket(control_->monitor->handle());
-  }
   if (fetcher_.descriptor() >= 0) watch_file(fetcher_.descriptor());
   const std::size_t first_door = items.size();
   std::vector<protocol::SessionId> sessions;
@@ -155,16 +153,16 @@ void SubscriberLoop::poll_all() {
   if (!poll(items, time_to_next_round())) rejects_.count("the poll failed", now());
   wake_.acknowledge();
   take_directory_news();
-  take_handshakes();
+  line_.take_handshakes(now());
   take_control_messages();
-  take_handshakes();  // Also what the messages' senders turned out to be.
+  line_.take_handshakes(now());  // Also what the messages' senders turned out to be.
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     if (items[first_door + i].revents != 0) take_door(sessions[i]);
   }
   carry_on_fetch();
   if (relay_ != nullptr) take_relay_news();
   for (const VersionNumber number : shelf_.take_taken()) machine_.on_taken(number, now());
-  run_tasks();
+  for (const auto& task : standing_.take_tasks()) task();
   carry_out();
 }
 
@@ -181,38 +179,26 @@ std::chrono::milliseconds SubscriberLoop::time_to_next_round() const {
   no_later_than(fetcher_.next_round());
   const bool scrubs = shelf_.current() != nullptr && shelf_.current()->fetched != nullptr && !fetcher_.is_fetching();
   if (scrubs) no_later_than(scrub_.next_step());
-  no_later_than(reconnect_control_at_);
-  if (waiting_) no_later_than(waiting_->give_up_at);
+  no_later_than(line_.next_tick());
+  if (waiting_) no_later_than(waiting_->granted_at + kSlabPatience);
   return wait;
 }
 
 void SubscriberLoop::take_control_messages() {
-  for (int i = 0; control_ && i < kMessagesPerTurn; ++i) {
-    auto parts = receive(*control_, 1);
-    if (!parts) return;
-    if (parts->size() != 1) {
-      rejects_.count("an answer is not in one part, or not of a publisher that is believed", now());
-      continue;
-    }
-    auto message = protocol::decode(bytes_of((*parts)[0]));
-    if (!message) {
-      shelf_.set_error("answer of the publisher: " + message.error().message());
-      rejects_.count(message.error().message(), now());
-      continue;
-    }
-    control_heard_at_ = now();
-    if (const auto* news = std::get_if<protocol::Announcement>(&*message)) {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    auto message = line_.receive(now());
+    if (!message) return;
+    if (!*message) continue;
+    if (const auto* news = std::get_if<protocol::Announcement>(&**message)) {
       take_announcement(*news, now());
       carry_out();
       continue;
     }
-    const auto* refusal = std::get_if<protocol::Refusal>(&*message);
+    const auto* refusal = std::get_if<protocol::Refusal>(&**message);
     if (refusal != nullptr && refusal->code != Code::not_found) shelf_.set_error(refusal->message);
-    // Whoever wants nothing of us is as good as away.
-    if (refusal == nullptr || refusal->request != 0) address_heard_at_ = now();
-    if (const auto* welcome = std::get_if<protocol::Welcome>(&*message)) same_host_ = !welcome->door.empty();
-    machine_.on_message(std::move(*message), now());
-    if (!machine_.channel().refusal().empty()) shelf_.set_error(machine_.channel().refusal());
+    if (const auto* welcome = std::get_if<protocol::Welcome>(&**message)) same_host_ = !welcome->door.empty();
+    machine_.on_message(std::move(**message), now());
+    if (outcome().refused) shelf_.set_error(machine_.channel().refusal());
     carry_out();
   }
 }
@@ -240,25 +226,20 @@ void SubscriberLoop::take_directory_news() {
       }
     }
   }
-  if (!finder_) return;
-  // Somebody else has the name now, also while the one before still answers.
-  if (finder_->take_news()) find_publisher();
-  machine_.set_elsewhere(finder_->knows_others());
+  line_.take_news(outcome(), now());
+  machine_.set_elsewhere(line_.knows_others());
   // In a folder of this host nobody but the publisher changes it, who tells us sooner.
-  if (directory_->carries_announcements()) {
-    if (const auto record = finder_->take_current()) machine_.on_record(*record, now());
-  }
-  if (!unsent_hello_ || !finder_->due(now())) return;
-  // Said when nobody was there; somebody may be now.
-  say(*std::exchange(unsent_hello_, std::nullopt));
+  if (directory_ == nullptr || !directory_->carries_announcements()) return;
+  if (const auto record = line_.take_current()) machine_.on_record(*record, now());
 }
 
 void SubscriberLoop::tick() {
   const Time at = now();
-  if (waiting_ && at >= waiting_->give_up_at) {
-    refuse_install(Error(Code::unavailable, "its memory did not come through the door"));
+  if (waiting_ && at >= waiting_->granted_at + kSlabPatience) {
+    refuse(*std::exchange(waiting_, std::nullopt),
+           Error(Code::unavailable, "its memory did not come through the door"));
   }
-  reconnect_refused();
+  line_.tick(at);
   scrub();
   if (machine_.next_tick() <= at) machine_.on_tick(at);
   carry_out();
@@ -269,7 +250,8 @@ void SubscriberLoop::carry_out() {
   for (auto actions = machine_.take_actions(); !actions.empty(); actions = machine_.take_actions()) {
     for (auto& action : actions) {
       if (auto* send_action = std::get_if<protocol::action::SendControl>(&action)) {
-        say(std::move(send_action->message));
+        line_.say(std::move(send_action->message), outcome(), now());
+        machine_.set_elsewhere(line_.knows_others());
       } else if (auto* open = std::get_if<protocol::action::OpenDoor>(&action)) {
         open_door(*open);
       } else if (auto* leave = std::get_if<protocol::action::LeaveDoor>(&action)) {
@@ -283,100 +265,17 @@ void SubscriberLoop::carry_out() {
           begin_fetch(std::move(*install_action));
           continue;
         }
-        waiting_ = WaitingInstall{.grant = std::move(install_action->grant),
-                                  .granted_at = install_action->granted_at,
-                                  .give_up_at = now() + kSlabPatience,
-                                  .stage = install_action->stage};
-        try_install();
+        waiting_ = std::move(*install_action);
+        install();
       } else if (auto* abandon = std::get_if<protocol::action::Abandon>(&action)) {
         this->abandon(*abandon);
-        abandon_fetch(*abandon);
       } else if (auto* swap = std::get_if<protocol::action::SwapStaged>(&action)) {
         swap_staged(*swap);
       } else if (auto* drop = std::get_if<protocol::action::DropStaged>(&action)) {
-        drop_staged(*drop);
+        shelf_.drop_staged(drop->number);
       }
     }
   }
-}
-
-void SubscriberLoop::say(protocol::Message message) {
-  const bool hello = std::holds_alternative<protocol::Hello>(message);
-  if (hello && finder_) find_publisher();
-  if (hello && !finder_) find_next_address();
-  // The connection may have died unheard: nothing below tells of that for a while.
-  if (hello && control_ && now() >= control_heard_at_ + kConnectionPatience) {
-    connect_control(std::string(control_->address.text()));
-  }
-  if (!control_) {
-    if (hello) unsent_hello_ = std::move(message);
-    return;
-  }
-  // Dropped when the pipe is full: the machine repeats what matters.
-  send(control_->socket, {}, protocol::encode(message));
-}
-
-void SubscriberLoop::find_publisher() {
-  const Time at = now();
-  if (!finder_->due(at)) return;
-  if (machine_.session().connected()) finder_->on_connected();
-  const auto address = finder_->look(at);
-  machine_.set_elsewhere(finder_->knows_others());
-  if (!address) {
-    const Code code = address.error().code();
-    const bool tell = code == Code::unavailable ? finder_->worth_telling(at) : code != Code::not_found;
-    if (tell) shelf_.set_error(address.error().message());
-    // A directory that is away is no reason to leave anybody.
-    if (code != Code::unavailable) control_.reset();
-    return;
-  }
-  if (finder_->looks_in_vain() > 1 && machine_.channel().refusal().empty()) {
-    shelf_.set_error(format("{} lists {} at {}, but nobody answers there", directory_->text(), model_, *address));
-  }
-  if (!control_ || control_->address.text() != *address) connect_control(*address);
-}
-
-void SubscriberLoop::find_next_address() {
-  const Time at = now();
-  if (options_.at.size() < 2 || at < address_heard_at_ + kAddressPatience) return;
-  address_ = (address_ + 1) % options_.at.size();
-  address_heard_at_ = at;
-  connect_control(options_.at[address_]);
-}
-
-Result<SocketAddress> SubscriberLoop::parse_address(const std::string& address) const {
-  return SocketAddress::parse(address, false, proof() != nullptr ? Reach::any_host : Reach::this_host);
-}
-
-void SubscriberLoop::connect_control(const std::string& address) {
-  control_.reset();
-  reconnect_control_at_ = kNever;
-  auto parsed = parse_address(address);
-  if (!parsed) return shelf_.set_error(parsed.error().message());
-  auto socket = connect_dealer(context_, std::move(*parsed), proof(),
-                               neighbours_admitted(options_.subscriber.security, proof() != nullptr));
-  if (!socket) return shelf_.set_error(socket.error().message());
-  control_.emplace(std::move(*socket));
-  control_heard_at_ = now();
-}
-
-void SubscriberLoop::take_handshakes() {
-  if (!control_) return;
-  const auto outcome = take_outcome(*control_->monitor, parties_of(control_->address.text(), proof()));
-  if (!outcome) return;
-  if (outcome->succeeded) {
-    reconnect_control_at_ = kNever;
-    shelf_.clear_error(std::exchange(handshake_error_, {}));
-    return;
-  }
-  handshake_error_ = outcome->error->message();
-  shelf_.set_error(handshake_error_);
-  rejects_.count(handshake_error_, now());
-  if (reconnect_control_at_ == kNever) reconnect_control_at_ = now() + kAskToBeAdmittedAgain;
-}
-
-void SubscriberLoop::reconnect_refused() {
-  if (control_ && now() >= reconnect_control_at_) connect_control(std::string(control_->address.text()));
 }
 
 void SubscriberLoop::open_door(const protocol::action::OpenDoor& action) {
@@ -392,7 +291,7 @@ void SubscriberLoop::take_door(protocol::SessionId session) {
   const auto received = at->second->receive();
   if (!received) return close_door(session, received.error());
   if (!welcomed_before && at->second->welcomed()) machine_.on_door_open(session, now());
-  if (*received) try_install();
+  if (*received) install();
   carry_out();
 }
 
@@ -401,58 +300,60 @@ void SubscriberLoop::close_door(protocol::SessionId session, const Error& why) {
   if (why.code() != Code::unavailable) shelf_.set_error(why.message());
   // Closed only when no version that came through it is left.
   doors_.erase(session);
-  if (finder_) finder_->hurry();
-  if (waiting_ && waiting_->grant.session == session) refuse_install(why);
+  line_.hurry();
+  if (waiting_ && waiting_->grant.session == session) refuse(*std::exchange(waiting_, std::nullopt), why);
   machine_.on_door_closed(session, now());
 }
 
-void SubscriberLoop::try_install() {
+/// Once all of what it is made of is there: grants come through one socket and slabs through another.
+void SubscriberLoop::install() {
   if (!waiting_) return;
   const auto door = doors_.find(waiting_->grant.session);
-  if (door == doors_.end()) return refuse_install(Error(Code::unavailable, "its door is closed"));
-  // Grants come through one socket and slabs through another.
-  if (door->second->slabs().size() < waiting_->grant.slab_bytes.size()) return;
-  install();
-}
-
-void SubscriberLoop::install() {
-  const WaitingInstall waiting = *std::exchange(waiting_, std::nullopt);
-  const protocol::Grant& grant = waiting.grant;
-  auto version = detail::make_served_version(model_, grant, doors_.at(grant.session)->slabs(), architectures_);
-  if (!version) {
-    const Error why = std::move(version).error().with_context(format("install {}@{}", model_, grant.number));
-    shelf_.set_error(why.message());
-    machine_.on_installed(grant.session, grant.number, fail(why), now());
-    return;
-  }
+  const bool is_closed = door == doors_.end();
+  if (!is_closed && door->second->slabs().size() < waiting_->grant.slab_bytes.size()) return;
+  const protocol::action::Install install = *std::exchange(waiting_, std::nullopt);
+  if (is_closed) return refuse(install, Error(Code::unavailable, "its door is closed"));
+  const protocol::Grant& grant = install.grant;
+  auto version = detail::make_served_version(model_, grant, door->second->slabs(), architectures_);
+  if (!version) return refuse(install, std::move(version).error());
   machine_.on_architecture_known((*version)->manifest->architecture->digest());
   if (!options_.subscriber.whole) detail::leave_unserved(**version);
-  (*version)->door = doors_.at(grant.session);
+  (*version)->door = door->second;
   Update& update = (*version)->update = update_of(**version);
   // A grant that was waited for is the news itself.
   if (!options_.subscriber.every && update.notify == Duration(0))
-    update.notify = detail::elapsed_since(grant.announced_ns, waiting.granted_at);
-  update.gap_before = grant.gap_before;
-  update.epoch = grant.epoch;
-  update.latency = detail::elapsed_since(grant.publish_started_ns, std::max(now(), waiting.granted_at));
-  if (waiting.stage) return keep_staged(std::move(*version), grant.session);
-  serve(std::move(*version), grant.session);
+    update.notify = detail::elapsed_since(grant.announced_ns, install.granted_at);
+  update.latency = detail::elapsed_since(grant.publish_started_ns, std::max(now(), install.granted_at));
+  finish(install, std::move(*version));
 }
 
-void SubscriberLoop::serve(std::unique_ptr<detail::ServedVersion> version, protocol::SessionId session) {
+void SubscriberLoop::finish(const protocol::action::Install& install, std::unique_ptr<detail::ServedVersion> version) {
+  const protocol::Grant& grant = install.grant;
+  version->session = grant.session;
+  version->update.gap_before = grant.gap_before;
+  version->update.epoch = grant.epoch;
+  if (install.stage) {
+    staged_at_ = now();
+    shelf_.stage(std::move(version));
+    // Kept before the machine is told: it may want it swapped in at once.
+    return machine_.on_installed(grant.session, grant.number, {}, now());
+  }
   const Update update = version->update;
   shelf_.serve(std::move(version), options_.subscriber.every);
-  machine_.on_installed(session, update.version, {}, now());
-  if (relay_ != nullptr) pass_on(update);
-  if (options_.subscriber.on_update) options_.subscriber.on_update(update);
+  machine_.on_installed(grant.session, grant.number, {}, now());
+  tell_served(update);
   reclaim();
 }
 
-void SubscriberLoop::refuse_install(const Error& why) {
-  const WaitingInstall waiting = *std::exchange(waiting_, std::nullopt);
-  const Error error = Error(why).with_context(format("install {}@{}", model_, waiting.grant.number));
+void SubscriberLoop::refuse(const protocol::action::Install& install, Error why) {
+  const protocol::Grant& grant = install.grant;
+  const bool is_fetched = grant.channel != protocol::ChannelKind::shm;
+  if (is_fetched && relay_ != nullptr) relay_->withdraw(why);
+  const Error error = std::move(why).with_context(
+      is_fetched ? format("fetch {}@{} by {}", model_, grant.number, protocol::to_string(grant.channel))
+                 : format("install {}@{}", model_, grant.number));
   shelf_.set_error(error.message());
-  machine_.on_installed(waiting.grant.session, waiting.grant.number, fail(error), now());
+  machine_.on_installed(grant.session, grant.number, fail(error), now());
 }
 
 Update SubscriberLoop::update_of(const detail::ServedVersion& version) const {

@@ -18,16 +18,13 @@
 #include "transport/directory/directory.h"
 #include "transport/protocol/subscriber/subscriber_machine.h"
 #include "transport/shm/door_guest.h"
+#include "transport/subscribe/control_line.h"
 #include "transport/subscribe/fetch/channel_openers.h"
 #include "transport/subscribe/fetch/version_fetcher.h"
-#include "transport/subscribe/publisher_finder.h"
 #include "transport/subscribe/relay.h"
 #include "transport/subscribe/scrub.h"
 #include "transport/subscribe/standing.h"
 #include "transport/subscribe/version_shelf.h"
-#include "transport/zmq/handshakes.h"
-#include "transport/zmq/rejects.h"
-#include "transport/zmq/sockets.h"
 
 namespace freshet {
 
@@ -65,26 +62,6 @@ class SubscriberLoop {
   void applied(VersionNumber number) { machine_.followers().applied(number); }
 
  private:
-  static constexpr Time kNever = Time::max();
-
-  /// A version whose slabs may still be on their way through the door.
-  struct WaitingInstall {
-    protocol::Grant grant;
-    Time granted_at;
-    Time give_up_at;
-    bool stage = false;
-  };
-  /// A version that is being fetched.
-  struct Fetching {
-    protocol::SessionId session = 0;
-    VersionNumber number = 0;
-    protocol::ChannelKind channel = protocol::ChannelKind::zmq;
-    std::uint64_t gap_before = 0;
-    std::int64_t publish_started_ns = 0;
-    Time granted_at;
-    std::uint64_t epoch = 0;
-    bool stage = false;
-  };
   struct ReadAnnouncement {
     VersionNumber number = 0;
     Duration took{};
@@ -100,42 +77,30 @@ class SubscriberLoop {
   void tick();
   void carry_out();
 
-  void say(protocol::Message message);
   void open_watches();
-  void find_publisher();
-  const ClientCredentials* proof() const { return options_.credentials ? &*options_.credentials : nullptr; }
-  Result<SocketAddress> parse_address(const std::string& address) const;
-  void connect_control(const std::string& address);
-  void take_handshakes();
-  void reconnect_refused();
-  void find_next_address();
+  detail::ControlLine::Outcome outcome();
   void open_door(const protocol::action::OpenDoor& action);
   void close_door(protocol::SessionId session, const Error& why);
-  void try_install();
   void install();
-  void refuse_install(const Error& why);
-  void serve(std::unique_ptr<detail::ServedVersion> version, protocol::SessionId session);
+  void refuse(const protocol::action::Install& install, Error why);
+  /// It is served, or kept beside the served one, from now on.
+  void finish(const protocol::action::Install& install, std::unique_ptr<detail::ServedVersion> version);
 
   // subscriber_loop_fetch.cc
   void open_channel(const protocol::action::OpenChannel& action);
   void begin_fetch(protocol::action::Install install);
-  void abandon_fetch(const protocol::action::Abandon& abandoned);
+  void abandon(const protocol::action::Abandon& abandoned);
   void carry_on_fetch();
   void finish_fetch(Result<std::shared_ptr<const detail::FetchedMemory>> fetched, const detail::FetchTally& tally);
-  void refuse_fetch(const Error& why);
-  void pass_on(const Update& update);
+  /// To a relay's followers, and to the application.
+  void tell_served(const Update& update);
   void take_relay_news();
   void scrub();
-  Duration age_of(const Manifest& manifest, const Fetching& fetching) const;
   Update update_of(const detail::ServedVersion& version) const;
   void reclaim();
 
   // subscriber_loop_current.cc
-  void keep_staged(std::unique_ptr<detail::ServedVersion> version, protocol::SessionId session);
   void swap_staged(const protocol::action::SwapStaged& action);
-  void drop_staged(const protocol::action::DropStaged& action);
-  void abandon(const protocol::action::Abandon& action);
-  void run_tasks();
   void tell_standing();
 
   Time now() const { return clock_.now(); }
@@ -154,18 +119,14 @@ class SubscriberLoop {
   std::atomic<bool> stopping_{false};
 
   // The loop thread's.
-  zmq::context_t context_;
-  std::optional<ZmqSocket> control_;
-  Time control_heard_at_{};                    ///< When something last came by it, or it was connected.
-  std::string handshake_error_;                ///< Told, and to be taken back when a handshake succeeds.
-  Time reconnect_control_at_ = kNever;         ///< ZeroMQ gives up after a refusal; we ask again.
-  std::optional<PublisherFinder> finder_;      ///< Where no address was given.
+  Rejects rejects_{"subscriber"};
+  detail::ControlLine line_;
   std::unique_ptr<Directory::Watch> commits_;  ///< Where announcements come through the directory.
   std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;
-  std::optional<WaitingInstall> waiting_;
+  std::optional<protocol::action::Install> waiting_;  ///< Its slabs may still be on their way through the door.
   detail::VersionFetcher fetcher_;
   detail::Scrub scrub_;
-  std::optional<Fetching> fetching_;
+  std::optional<protocol::action::Install> fetching_;
   std::optional<protocol::action::Install> fetch_next_;  ///< Waits until one that was abandoned has ended.
   VersionNumber passed_on_ = 0;                          ///< The last version that the relay was given.
   VersionNumber seen_downstream_ = 0;                    ///< The highest number that the relay's subscribers have seen.
@@ -175,10 +136,6 @@ class SubscriberLoop {
   std::string told_absent_;  ///< Why what is current is not served, as it was told.
   detail::ArchitectureCache architectures_;
   std::deque<ReadAnnouncement> read_announcements_;  ///< The last few.
-  std::optional<protocol::Message> unsent_hello_;    ///< Said before there was anybody to hear it.
-  std::size_t address_ = 0;                          ///< Of options_.at: the one that is used.
-  Time address_heard_at_{};                          ///< When it last answered, or was turned to.
-  Rejects rejects_{"subscriber"};
   protocol::SubscriberMachine machine_;
   std::thread thread_;
 };

@@ -40,34 +40,13 @@ void SubscriberLoop::probe() {
   carry_out();
 }
 
-/// Kept beside the served version. Before the machine is told: it may want it swapped in at once.
-void SubscriberLoop::keep_staged(std::unique_ptr<detail::ServedVersion> version, protocol::SessionId session) {
-  const VersionNumber number = version->number();
-  staged_at_ = now();
-  shelf_.stage(std::move(version));
-  machine_.on_installed(session, number, {}, now());
-}
-
 void SubscriberLoop::swap_staged(const protocol::action::SwapStaged& action) {
   std::unique_ptr<detail::ServedVersion> version = shelf_.take_staged(action.number);
   version->update.epoch = action.epoch;
   version->update.latency += std::max(Duration::zero(), now() - staged_at_);
   const Update update = version->update;
   shelf_.serve(std::move(version), /*deliver=*/false);
-  if (relay_ != nullptr) pass_on(update);
-  if (options_.subscriber.on_update) options_.subscriber.on_update(update);
-}
-
-void SubscriberLoop::drop_staged(const protocol::action::DropStaged& action) { shelf_.drop_staged(action.number); }
-
-void SubscriberLoop::abandon(const protocol::action::Abandon& action) {
-  if (waiting_ && waiting_->grant.session == action.session && waiting_->grant.number == action.number) {
-    waiting_.reset();
-  }
-}
-
-void SubscriberLoop::run_tasks() {
-  for (const auto& task : standing_.take_tasks()) task();
+  tell_served(update);
 }
 
 void SubscriberLoop::tell_standing() {

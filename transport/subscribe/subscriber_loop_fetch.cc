@@ -18,7 +18,7 @@ constexpr std::chrono::microseconds kRound{4000};
 
 void SubscriberLoop::open_channel(const protocol::action::OpenChannel& action) {
   protocol::ChannelOffer offer = action.offer;
-  if (control_) offer.address = resolve_offered(offer.address, control_->address);
+  if (line_.address() != nullptr) offer.address = resolve_offered(offer.address, *line_.address());
   const Status opened = fetcher_.open(action.session, offer);
   if (opened) return machine_.on_channel_open(action.session, now());
   shelf_.set_error(opened.error().message());
@@ -30,17 +30,10 @@ void SubscriberLoop::begin_fetch(protocol::action::Install install) {
     fetch_next_ = std::move(install);
     return;
   }
-  const protocol::Grant& grant = install.grant;
-  fetching_ = Fetching{.session = grant.session,
-                       .number = grant.number,
-                       .channel = grant.channel,
-                       .gap_before = grant.gap_before,
-                       .publish_started_ns = grant.publish_started_ns,
-                       .granted_at = install.granted_at,
-                       .epoch = grant.epoch,
-                       .stage = install.stage};
-  auto manifest = detail::manifest_of(model_, grant, architectures_);
-  if (!manifest) return refuse_fetch(manifest.error());
+  auto manifest = detail::manifest_of(model_, install.grant, architectures_);
+  if (!manifest) return refuse(install, manifest.error());
+  fetching_ = std::move(install);
+  const protocol::Grant& grant = fetching_->grant;
   machine_.on_architecture_known((*manifest)->architecture->digest());
   const detail::ServedVersion* served = shelf_.current();
   const auto coming = relay_ != nullptr ? relay_->expect(*manifest, fetcher_.arena()) : nullptr;
@@ -52,28 +45,20 @@ void SubscriberLoop::begin_fetch(protocol::action::Install install) {
   if (relay_ != nullptr && begun.error().code() == Code::out_of_space) {
     relay_->make_room((*manifest)->architecture->bytes());
   }
-  refuse_fetch(begun.error());
+  refuse(*std::exchange(fetching_, std::nullopt), begun.error());
 }
 
-void SubscriberLoop::abandon_fetch(const protocol::action::Abandon& abandoned) {
-  const auto is_it = [&](protocol::SessionId session, VersionNumber number) {
-    return session == abandoned.session && number == abandoned.number;
+void SubscriberLoop::abandon(const protocol::action::Abandon& abandoned) {
+  const auto is_it = [&](const std::optional<protocol::action::Install>& install) {
+    return install && install->grant.session == abandoned.session && install->grant.number == abandoned.number;
   };
-  if (fetch_next_ && is_it(fetch_next_->grant.session, fetch_next_->grant.number)) fetch_next_.reset();
-  if (!fetching_ || !is_it(fetching_->session, fetching_->number)) return;
+  if (is_it(waiting_)) waiting_.reset();
+  if (is_it(fetch_next_)) fetch_next_.reset();
+  if (!is_it(fetching_)) return;
   fetching_.reset();
   const Error why(Code::cancelled, "something else was decided");
   if (relay_ != nullptr) relay_->withdraw(why);
   fetcher_.give_up(why);
-}
-
-void SubscriberLoop::refuse_fetch(const Error& why) {
-  const Fetching fetching = *std::exchange(fetching_, std::nullopt);
-  const Error error = Error(why).with_context(
-      format("fetch {}@{} by {}", model_, fetching.number, protocol::to_string(fetching.channel)));
-  if (relay_ != nullptr) relay_->withdraw(why);
-  shelf_.set_error(error.message());
-  machine_.on_installed(fetching.session, fetching.number, fail(error), now());
 }
 
 void SubscriberLoop::carry_on_fetch() {
@@ -82,7 +67,7 @@ void SubscriberLoop::carry_on_fetch() {
   if (round.bytes_came) machine_.on_channel_progress(session, now());
   if (round.fetched && fetching_) {
     if (*round.fetched) {
-      machine_.channel().selector().measured(fetching_->channel, round.tally.bytes_moved, round.took, now());
+      machine_.channel().selector().measured(fetching_->grant.channel, round.tally.bytes_moved, round.took, now());
     }
     finish_fetch(std::move(*round.fetched), round.tally);
   }
@@ -96,34 +81,35 @@ void SubscriberLoop::carry_on_fetch() {
 
 void SubscriberLoop::finish_fetch(Result<std::shared_ptr<const detail::FetchedMemory>> fetched,
                                   const detail::FetchTally& tally) {
-  if (!fetched) return refuse_fetch(fetched.error());
-  const Fetching fetching = *std::exchange(fetching_, std::nullopt);
+  const protocol::action::Install install = *std::exchange(fetching_, std::nullopt);
+  if (!fetched) return refuse(install, fetched.error());
   auto version = detail::make_served_version(std::move(*fetched));
-  version->session = fetching.session;
   Update& update = version->update = update_of(*version);
-  update.channel = protocol::to_string(fetching.channel);
-  update.gap_before = fetching.gap_before;
+  update.channel = protocol::to_string(install.grant.channel);
   update.bytes_fetched = tally.bytes_moved;
   update.tensors_delta = tally.tensors_delta;
   update.tensors_dense = tally.tensors - tally.tensors_delta;
-  update.latency = age_of(*version->manifest, fetching);
-  update.epoch = fetching.epoch;
-  if (fetching.stage) return keep_staged(std::move(version), fetching.session);
-  serve(std::move(version), fetching.session);
+  // Between hosts only the clocks on the wall can be compared, as well as they agree.
+  update.latency =
+      same_host_ ? detail::elapsed_since(install.grant.publish_started_ns, std::max(now(), install.granted_at))
+                 : Duration(std::max<std::int64_t>(0, clock_.unix_ns() - version->manifest->created_unix_ns));
+  finish(install, std::move(version));
 }
 
-void SubscriberLoop::pass_on(const Update& update) {
-  if (shelf_.current()->fetched == nullptr) {
-    return shelf_.set_error(
+void SubscriberLoop::tell_served(const Update& update) {
+  if (relay_ != nullptr && shelf_.current()->fetched == nullptr) {
+    shelf_.set_error(
         format("{} is mapped from a publisher of this host, where its neighbours find it too: "
                "nothing is served again",
                model_));
+  } else if (relay_ != nullptr) {
+    const VersionNumber before = std::exchange(passed_on_, std::max(passed_on_, update.version));
+    // Who takes the latest does not know how many of the numbers in between were versions.
+    const std::uint64_t skipped = before == 0 || update.version <= before ? 0 : update.version - before - 1;
+    relay_->commit(*shelf_.current(), options_.subscriber.every ? update.gap_before : skipped,
+                   (now() - update.latency).time_since_epoch().count());
   }
-  const VersionNumber before = std::exchange(passed_on_, std::max(passed_on_, update.version));
-  // Who takes the latest does not know how many of the numbers in between were versions.
-  const std::uint64_t skipped = before == 0 || update.version <= before ? 0 : update.version - before - 1;
-  relay_->commit(*shelf_.current(), options_.subscriber.every ? update.gap_before : skipped,
-                 (now() - update.latency).time_since_epoch().count());
+  if (options_.subscriber.on_update) options_.subscriber.on_update(update);
 }
 
 void SubscriberLoop::take_relay_news() {
@@ -161,12 +147,6 @@ void SubscriberLoop::scrub() {
   shelf_.withdraw();
   machine_.on_refuted(number, now());
   carry_out();
-}
-
-/// Between hosts only the clocks on the wall can be compared, as well as they agree.
-Duration SubscriberLoop::age_of(const Manifest& manifest, const Fetching& fetching) const {
-  if (same_host_) return detail::elapsed_since(fetching.publish_started_ns, std::max(now(), fetching.granted_at));
-  return Duration(std::max<std::int64_t>(0, clock_.unix_ns() - manifest.created_unix_ns));
 }
 
 }  // namespace freshet
