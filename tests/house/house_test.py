@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import arrows
+import classes
 import headers
 import tidy
 
@@ -100,6 +101,51 @@ class Tree(unittest.TestCase):
         self.assertEqual(len(found), 2)
         self.assertTrue(found[0].startswith("repo/a: 27 source files"))
         self.assertTrue(found[1].startswith("repo/wide.h:6: Wide has 29 virtual calls"), found[1])
+
+    def test_classes_count_what_a_class_declares(self):
+        self.write("transport/a.h", """
+// class NotThis { void f(); };
+namespace a {
+template <typename T> class Outer final : public Base<T> {
+ public:
+  explicit Outer(std::function<int(int)> f, Options options = {}) : f_(std::move(f)), on_{true} {}
+  Outer(const Outer&) = delete;
+  ~Outer();
+  bool operator()(int a) const noexcept { if (a) { return true; } return false; }
+  bool operator==(const Outer&) const = default;
+  template <typename M, typename = std::enable_if_t<(sizeof(M) > 1)>> static int made() REQUIRES(m_) { return 1; }
+  auto later() -> std::pair<int, int>;
+  using Call = std::function<void()>;
+  enum class Kind { one, two };
+  struct Data { int a = 0; std::vector<int> b{1, 2}; };
+  friend class Friend;
+ private:
+  struct Other;
+  static constexpr int kMax = 3;
+  static int count_;
+  std::function<void(int)> f_ FRESHET_GUARDED_BY(m_);
+  std::map<int, std::pair<int, int>> map_;
+  bool on_ = f(1, 2);
+  const std::array<int, 2> two_{1, 2}, three_;
+  struct { int x; } place_;
+  std::size_t max_ = std::numeric_limits<std::size_t>::max();
+};
+}
+struct a::Outer::Other { int f(); class Deep { void g(); }; Deep deep; };
+""")
+        found = {each.name: (each.methods, each.fields) for each in classes.classes_in(self.root, ["transport"])}
+        self.assertEqual(found, {"Outer": (6, 7), "Outer::Data": (0, 2), "Outer::(unnamed)": (0, 1), "a::Outer::Other": (1, 1),
+                                 "a::Outer::Other::Deep": (1, 0)})
+
+    def test_classes_find_one_that_is_two(self):
+        fields = "".join(f"  int f{number}_;\n" for number in range(classes.FIELDS_MAX + 1))
+        methods = "".join(f"  void m{number}();\n" for number in range(classes.METHODS_MAX))
+        self.write("transport/wide.cc", "struct Row {\n" + fields + "};\nclass Wide {\n  Wide();\n" + methods + fields + "};\n")
+        self.write("repo/wide.h", "class Wide {\n" + methods + "  void m();\n};\n")
+        found = classes.violations(list(classes.classes_in(self.root, classes.ROOMS)))
+        self.assertEqual([line.split(": ")[0:2] for line in found], [
+            ["transport/wide.cc:34", "Wide has 41 methods, more than 40"], ["transport/wide.cc:34", "Wide has 31 fields, more than 30"]])
+        self.assertEqual(len(classes.violations(list(classes.classes_in(self.root, ["repo"])))), 1)
 
     def test_headers_find_one_that_leans_on_another(self):
         self.write("core/alone.h", "#pragma once\n#include <string>\nstd::string a();\n")
