@@ -23,7 +23,6 @@ METHODS_MAX = 40
 FIELDS_MAX = 30
 # Those that are larger yet, and how large they are: no larger, and none beside them.
 YET = {
-    "Group::Loop": (21, 39),
     "PublisherHub": (60, 28),
     "PublisherMachine": (68, 13),
 }

@@ -180,7 +180,7 @@ Group::Question Group::ask(Rank to, std::vector<std::byte> question) {
     if (asked->answer) return Question(*this, number);
   }
   loop.post([&loop, to, number, asked, data = std::move(question)]() mutable {
-    Loop::Way* const way = loop.way_to(to);
+    Ways::Way* const way = loop.ways.to(to, loop.machine.peers());
     Message message{.kind = Kind::ask, .from = loop.rank, .number = number, .data = std::move(data)};
     if (way != nullptr && send(way->socket.socket, "", encode(message))) return;
     const MutexLock lock(loop.mutex);

@@ -10,13 +10,6 @@ namespace freshet::group {
 namespace {
 
 constexpr int kGroupMessagesPerRound = 256;
-constexpr std::uint64_t kQuestionBytesMax = kMessageBytesMax;
-/// Limits for answers that their askers have not read yet.
-constexpr SendBudget::Limits kAnswersWaiting{.peer_bytes = 16 * kAnswerBytesMax, .all_bytes = 256 * kAnswerBytesMax};
-/// While so many bytes of answers wait, no more answers are made: what honest ranks ask for is never dropped.
-constexpr std::uint64_t kAnswersAhead = kAnswersWaiting.all_bytes / 2;
-constexpr std::chrono::milliseconds kAnswersPause{5};
-constexpr std::chrono::milliseconds kReconnectPause{50};
 /// How long what was said last may take to leave when the meeting is over.
 constexpr int kLastWordsMs = 400;
 constexpr Duration kLeavePatience = std::chrono::seconds(3);
@@ -29,31 +22,31 @@ Group::Loop::Loop(const GroupOptions& options, GroupHandlers given, Parts parts)
     : rank(options.rank),
       ranks(options.ranks),
       handlers(std::move(given)),
-      meet(std::move(parts.meet)),
       wake(std::move(parts.wake)),
-      keys(std::move(parts.keys)),
-      hub_key(std::move(parts.hub_key)),
-      neighbours(neighbours_admitted(options.security, keys.has_value())),
       context(std::move(parts.context)),
       authenticator(std::move(parts.authenticator)),
-      answers(kAnswersWaiting),
+      ways(context, {.meet = std::move(parts.meet),
+                     .keys = parts.keys,
+                     .hub_key = std::move(parts.hub_key),
+                     .neighbours = neighbours_admitted(options.security, parts.keys.has_value())}),
       machine({.rank = options.rank,
                .ranks = options.ranks,
                .claims = options.claims,
                .peer = {.address = parts.socket ? parts.socket->address.text() : "",
-                        .key = keys ? keys->public_key().text() : "",
+                        .key = parts.keys ? parts.keys->public_key().text() : "",
                         .host = options.host}},
-              options.times, system_clock().now()) {
+              options.times, system_clock().now()),
+      answerer(rank, handlers.on_ask, wake) {
   if (parts.socket) {
     socket.emplace(std::move(*parts.socket));
-    listener.emplace(*socket, neighbours, kGroupArrivals,
+    listener.emplace(*socket, neighbours_admitted(options.security, parts.keys.has_value()), kGroupArrivals,
                      [this](int descriptor) { ended_descriptors.push_back(descriptor); });
   }
 }
 
 void Group::Loop::start() {
   thread = std::thread([this] { run(); });
-  answerer = std::thread([this] { answer_questions(); });
+  answerer.start();
 }
 
 Group::Loop::~Loop() { stop(); }
@@ -64,12 +57,12 @@ void Group::Loop::stop() {
     stopping = true;
     if (!over) over = Error(Code::cancelled, "the meeting was left");
     changed.notify_all();
-    question_came.notify_all();
   }
+  answerer.stop();
   wake.wake();
   fail_questions({}, Error(Code::cancelled, "the meeting was left"));
   if (thread.joinable()) thread.join();
-  if (answerer.joinable()) answerer.join();
+  answerer.join();
 }
 
 void Group::Loop::post(std::function<void()> command) {
@@ -86,7 +79,7 @@ std::vector<zmq::pollitem_t> Group::Loop::poll_items() {
     items.push_back({socket->socket.handle(), 0, ZMQ_POLLIN, 0});
     listener->watch(items);
   }
-  for (auto& [to, way] : ways) {
+  for (auto& [to, way] : ways.all()) {
     items.push_back({way.socket.socket.handle(), 0, ZMQ_POLLIN, 0});
     items.push_back({way.socket.monitor->handle(), 0, ZMQ_POLLIN, 0});
   }
@@ -117,20 +110,20 @@ void Group::Loop::run() {
     if (listener) listener->tend(system_clock().now());
     take_visitors();
     std::vector<Rank> there;
-    for (const auto& [to, way] : ways) there.push_back(to);
+    for (const auto& [to, way] : ways.all()) there.push_back(to);
     for (const Rank to : there) {
-      take_answers(to, ways.at(to));
+      take_answers(to, ways.all().at(to));
       take_events(to);
     }
     forget_ended();
     take_commands();
-    send_answers();
+    if (socket) answerer.send_answers(*socket, rejects);
     carry_out(machine.on_tick(system_clock().now()));
   }
   // What was said last may still leave.
   try {
     if (socket) socket->socket.set(zmq::sockopt::linger, kLastWordsMs);
-    for (auto& [to, way] : ways) way.socket.socket.set(zmq::sockopt::linger, kLastWordsMs);
+    for (auto& [to, way] : ways.all()) way.socket.socket.set(zmq::sockopt::linger, kLastWordsMs);
   } catch (const zmq::error_t&) {
   }
 }
@@ -177,36 +170,14 @@ void Group::Loop::carry_out(GroupMachine::Outcome outcome) {
   }
 }
 
-Group::Loop::Way* Group::Loop::way_to(Rank to) {
-  if (const auto at = ways.find(to); at != ways.end()) return &at->second;
-  const std::string address = to == 0 ? meet : to < machine.peers().size() ? machine.peers()[to].address : "";
-  std::optional<ClientCredentials> proof;
-  if (keys) {
-    std::optional<PublicKey> server = to == 0 ? hub_key : std::nullopt;
-    if (to != 0 && to < machine.peers().size()) {
-      if (auto key = PublicKey::parse("a rank's key", machine.peers()[to].key)) server = *std::move(key);
-    }
-    if (!server) return nullptr;
-    proof = ClientCredentials{.keys = *keys, .server = *server};
-  }
-  auto parsed = SocketAddress::parse(address, false, proof ? Reach::any_host : Reach::this_host);
-  if (!parsed) return nullptr;
-  auto opened = connect_data(context, *std::move(parsed), proof ? &*proof : nullptr,
-                             {.message_bytes_max = kMessageBytesMax}, neighbours);
-  if (!opened) return nullptr;
-  return &ways.try_emplace(to, *std::move(opened), parties_of(address, proof ? &*proof : nullptr)).first->second;
-}
-
 void Group::Loop::send_to(Rank to, const Message& message) {
   if (rank == 0) {
     const auto at = visitors.find(to);
     if (at != visitors.end()) send_to_visitor(at->second.identity, message);
     return;
   }
-  if (!ways.contains(0) && system_clock().now() < connect_after) return;
-  Way* const way = way_to(0);
-  if (way == nullptr) return;
-  send(way->socket.socket, "", encode(message));
+  Ways::Way* const way = ways.to_hub(machine.peers(), system_clock().now());
+  if (way != nullptr) send(way->socket.socket, "", encode(message));
 }
 
 void Group::Loop::send_to_visitor(const std::string& identity, const Message& message) {
@@ -237,18 +208,7 @@ void Group::Loop::take_from_visitor(std::vector<zmq::message_t>& parts, Time now
   }
   const std::string identity = parts[0].to_string();
   const Rank from = message->from;
-  if (message->kind == Kind::ask) {
-    const MutexLock lock(mutex);
-    if (to_answer.size() >= kQuestionsMax || to_answer_bytes + message->data.size() > kQuestionBytesMax) {
-      Error full(Code::unavailable, format("rank {} has {} questions to answer already", rank, to_answer.size()));
-      answered.push_back({identity, message->number, fail(std::move(full))});
-      return;
-    }
-    to_answer_bytes += message->data.size();
-    to_answer.push_back({identity, from, message->number, std::move(message->data)});
-    question_came.notify_one();
-    return;
-  }
+  if (message->kind == Kind::ask) return answerer.put(identity, *std::move(message));
   if (rank != 0) return;
   const auto known = visitors.find(from);
   if (message->kind == Kind::hello && known != visitors.end() && known->second.identity != identity) {
@@ -268,7 +228,7 @@ void Group::Loop::take_from_visitor(std::vector<zmq::message_t>& parts, Time now
   carry_out(machine.on_message(*message, now));
 }
 
-void Group::Loop::take_answers(Rank from, Way& way) {
+void Group::Loop::take_answers(Rank from, Ways::Way& way) {
   for (int i = 0; i < kGroupMessagesPerRound; ++i) {
     auto parts = receive(way.socket, 2);
     if (!parts) return;
@@ -295,7 +255,7 @@ void Group::Loop::take_answers(Rank from, Way& way) {
 }
 
 void Group::Loop::take_events(Rank to) {
-  Way& way = ways.at(to);
+  Ways::Way& way = ways.all().at(to);
   std::optional<Error> gone;
   bool refused = false;
   while (const auto event = way.socket.monitor->take()) {
@@ -307,8 +267,7 @@ void Group::Loop::take_events(Rank to) {
   }
   if (!gone) return;
   take_answers(to, way);  // What came before the end is not lost with it.
-  ways.erase(to);
-  connect_after = system_clock().now() + kReconnectPause;
+  ways.close(to, system_clock().now());
   fail_questions(to, *gone);
   if (to != 0 || rank == 0) return;
   if (refused && !machine.has_met()) {
@@ -326,52 +285,6 @@ void Group::Loop::fail_questions(std::optional<Rank> to, const Error& why) {
     if (question->answer || (to && question->to != *to)) continue;
     question->answer = fail(why);
     question->came.notify_all();
-  }
-}
-
-void Group::Loop::send_answers() {
-  std::vector<Answered> all;
-  {
-    const MutexLock lock(mutex);
-    all.swap(answered);
-  }
-  for (Answered& one : all) {
-    Message message{.kind = Kind::answer, .from = rank, .number = one.number};
-    if (!one.answer) put_error(message, one.answer.error());
-    const auto head = std::make_shared<const std::vector<std::byte>>(encode(message));
-    const bool has_data = one.answer && !one.answer->empty();
-    const auto body = has_data ? std::make_shared<const std::vector<std::byte>>(*std::move(one.answer)) : head;
-    const SendBudget::Sent sent =
-        answers.send(socket->socket, one.identity, body, *body, has_data ? Bytes(*head) : Bytes());
-    // Its asker's wait ends.
-    if (sent == SendBudget::Sent::no_room || sent == SendBudget::Sent::crowded) {
-      rejects.count("an answer is dropped: those who asked do not read theirs", system_clock().now());
-    }
-  }
-}
-
-void Group::Loop::answer_questions() {
-  for (;;) {
-    ToAnswer question;
-    {
-      const MutexLock lock(mutex);
-      while (!stopping && to_answer.empty()) question_came.wait(mutex);
-      // ZeroMQ does not tell when it has sent some of them.
-      while (!stopping && answers.waiting() >= kAnswersAhead)
-        question_came.wait_until(mutex, system_clock().now() + kAnswersPause);
-      if (stopping) return;
-      question = std::move(to_answer.front());
-      to_answer.pop_front();
-      to_answer_bytes -= question.question.size();
-    }
-    Result<std::vector<std::byte>> answer =
-        handlers.on_ask ? handlers.on_ask(question.from, question.question)
-                        : Result<std::vector<std::byte>>(fail(Code::unsupported, "this rank answers no questions"));
-    {
-      const MutexLock lock(mutex);
-      answered.push_back({std::move(question.identity), question.number, std::move(answer)});
-    }
-    wake.wake();
   }
 }
 

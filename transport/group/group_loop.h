@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The inside of a Group: its sockets, the loop that owns them, and the thread that answers peers' questions.
+/// The inside of a Group: its sockets, the loop that owns them, and what answers peers' questions.
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,13 +13,12 @@
 
 #include "core/base/mutex.h"
 #include "core/base/wake.h"
+#include "transport/group/answerer.h"
 #include "transport/group/group.h"
+#include "transport/group/ways.h"
 #include "transport/zmq/authenticator.h"
-#include "transport/zmq/handshakes.h"
 #include "transport/zmq/listener.h"
 #include "transport/zmq/rejects.h"
-#include "transport/zmq/send_budget.h"
-#include "transport/zmq/sockets.h"
 
 namespace freshet::group {
 
@@ -34,12 +32,6 @@ struct Group::Loop {
     Wake wake;
     std::string meet;  ///< In numbers.
   };
-  /// To a rank's listening socket.
-  struct Way {
-    Way(ZmqSocket opened, HandshakeParties who) : socket(std::move(opened)), parties(std::move(who)) {}
-    ZmqSocket socket;
-    HandshakeParties parties;
-  };
   struct Visitor {
     std::string identity;
     int descriptor = -1;
@@ -49,18 +41,6 @@ struct Group::Loop {
     std::optional<Result<Answer>> answer;
     CondVar came;
   };
-  struct ToAnswer {
-    std::string identity;
-    Rank from = 0;
-    std::uint64_t number = 0;
-    std::vector<std::byte> question;
-  };
-  struct Answered {
-    std::string identity;
-    std::uint64_t number = 0;
-    Result<std::vector<std::byte>> answer;
-  };
-
   Loop(const GroupOptions& options, GroupHandlers given, Parts parts);
   ~Loop();
   void start();
@@ -70,20 +50,15 @@ struct Group::Loop {
   void carry_out(GroupMachine::Outcome outcome);
   void send_to(Rank to, const Message& message);
   void send_to_visitor(const std::string& identity, const Message& message);
-  Way* way_to(Rank rank);
   bool is_to_end();
   void take_commands();
   void forget_ended();
   void take_visitors();
   void take_from_visitor(std::vector<zmq::message_t>& parts, Time now);
-  void take_answers(Rank from, Way& way);
+  void take_answers(Rank from, Ways::Way& way);
   void take_events(Rank to);
   void fail_questions(std::optional<Rank> to, const Error& why);
-  void send_answers();
   std::vector<zmq::pollitem_t> poll_items();
-
-  // The answering thread.
-  void answer_questions();
 
   // Any thread.
   void post(std::function<void()> command);
@@ -92,23 +67,17 @@ struct Group::Loop {
   const Rank rank;
   const Rank ranks;
   const GroupHandlers handlers;
-  const std::string meet;
   const Wake wake;
-  const std::optional<KeyPair> keys;
-  const std::optional<PublicKey> hub_key;
-  const Neighbours neighbours;  ///< That it admits, and believes where it connects.
 
   // The loop's. Sockets end before the authenticator, and that before the context.
   zmq::context_t context;
   const std::unique_ptr<Authenticator> authenticator;
   std::optional<ZmqSocket> socket;
   std::optional<Listener> listener;
-  SendBudget answers;  ///< What waits for those who asked.
-  std::map<Rank, Way> ways;
+  Ways ways;
   std::map<Rank, Visitor> visitors;  ///< Rank 0: who said hello.
   std::vector<int> ended_descriptors;
   GroupMachine machine;
-  Time connect_after{};
   std::optional<Time> ends_at;
   Rejects rejects{"ranks"};
 
@@ -124,13 +93,9 @@ struct Group::Loop {
   std::uint64_t agreements FRESHET_GUARDED_BY(mutex) = 0;
   std::uint64_t questions FRESHET_GUARDED_BY(mutex) = 0;
   std::map<std::uint64_t, std::shared_ptr<Asked>> asked FRESHET_GUARDED_BY(mutex);
-  std::deque<ToAnswer> to_answer FRESHET_GUARDED_BY(mutex);
-  std::uint64_t to_answer_bytes FRESHET_GUARDED_BY(mutex) = 0;  ///< Of the questions in it.
-  CondVar question_came;
-  std::vector<Answered> answered FRESHET_GUARDED_BY(mutex);
   bool stopping FRESHET_GUARDED_BY(mutex) = false;
   std::thread thread;
-  std::thread answerer;
+  Answerer answerer;
 };
 
 }  // namespace freshet::group
