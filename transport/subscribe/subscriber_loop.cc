@@ -104,7 +104,8 @@ void SubscriberLoop::run() {
     tick();
     reclaim();
     carry_out();
-    shelf_.set_connection(machine_.session().connected(), machine_.news().newest(), machine_.position().gaps(), machine_.position().numbers_since());
+    shelf_.set_connection(machine_.session().connected(), machine_.news().newest(), machine_.position().gaps(),
+                          machine_.position().numbers_since());
     tell_standing();
   }
   // So that the publisher is told what is read on (protocol::Bye).

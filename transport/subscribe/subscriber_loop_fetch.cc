@@ -90,9 +90,9 @@ void SubscriberLoop::finish_fetch(Result<std::shared_ptr<const detail::FetchedMe
   update.tensors_delta = tally.tensors_delta;
   update.tensors_dense = tally.tensors - tally.tensors_delta;
   // Between hosts only the clocks on the wall can be compared, as well as they agree.
-  update.latency =
-      same_host_ ? detail::elapsed_since(install.grant.publish_started_ns, std::max(now(), install.granted_at))
-                 : Duration(std::max<std::int64_t>(0, clock_.unix_ns() - version->manifest->created_unix_ns));
+  update.latency = same_host_
+                       ? detail::elapsed_since(install.grant.publish_started_ns, std::max(now(), install.granted_at))
+                       : Duration(std::max<std::int64_t>(0, clock_.unix_ns() - version->manifest->created_unix_ns));
   finish(install, std::move(version));
 }
 

@@ -24,7 +24,7 @@ class Sessions {
   /// Says Bye for each.
   void end();
 
-  void on_door_open(std::uint64_t token);  ///< The current session's.
+  void on_door_open(std::uint64_t token);                         ///< The current session's.
   void on_door_lost() { sessions_[current_].door_open = false; }  ///< The current session goes on without it.
   bool has_door(SessionId id) const;
   void forget(SessionId id) { sessions_.erase(id); }

@@ -14,7 +14,8 @@
 /// Rules:
 ///   - A door stays open while anything granted through it may still be read in this process: the publisher takes a
 ///     closed door for "nobody reads". A session that was given up is drained: LeaveDoor comes with its last unpin.
-///   - A `latest` subscriber that has what is current and belongs to no group leaves a Want with the publisher, which is
+///   - A `latest` subscriber that has what is current and belongs to no group leaves a Want with the publisher, which
+///   is
 ///     answered when something else is current. News that come first start the clock after which it is repeated.
 ///   - A version counts as held from the moment its Grant is accepted, before the Install is handed out, until
 ///     on_unpinned, or until its Install failed.
@@ -41,9 +42,9 @@
 ///
 /// A Hello in the actions means that no publisher is known to be there: the shell looks its address up anew.
 ///
-/// The parts: SubscriberSession (with whom, and by which SessionChannel), Sessions (what is held through doors), Position
-/// (what is served, and how far it has come), Wants (what is asked for) and SubscriberVersions (what is to be had next,
-/// by the publisher's News and what is Staging).
+/// The parts: SubscriberSession (with whom, and by which SessionChannel), Sessions (what is held through doors),
+/// Position (what is served, and how far it has come), Wants (what is asked for) and SubscriberVersions (what is to be
+/// had next, by the publisher's News and what is Staging).
 
 #include <algorithm>
 #include <optional>

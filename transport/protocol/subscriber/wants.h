@@ -63,8 +63,8 @@ class Wants {
   void on_installed(const Installing& done);
   /// Nothing is asked for before a pause that grows is over.
   void on_install_failed(Time now);
-  /// Bytes that came over a wire and are not what the manifest says: the wire, or a relay, may be at fault. Whether they
-  /// are to be fetched once more.
+  /// Bytes that came over a wire and are not what the manifest says: the wire, or a relay, may be at fault. Whether
+  /// they are to be fetched once more.
   bool may_fetch_again(VersionNumber number);
 
   Time not_before() const { return not_before_; }
