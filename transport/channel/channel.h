@@ -6,13 +6,29 @@
 /// byte moves, and answers each piece with its bytes, or with an element delta against a segment that the fetcher says
 /// it has.
 ///
-/// Two sides, one kind each per library (ucx/, zmq/), all under one conformance suite (tests/conformance):
-///   - ChannelServer answers. It runs a thread of its own: a slow or lying peer costs nobody else anything.
-///   - ChannelClient fetches. It has no thread: its owner polls its descriptor and calls progress().
+/// Two sides: ChannelServer answers, on a thread of its own, so that a slow or lying peer costs nobody else anything.
+/// ChannelClient fetches; it has no thread: its owner polls its descriptor and calls progress().
 ///
 /// What both promise: bytes are moved only into memory that the receiver named; at most a stated number of bytes is on
 /// its way per peer; every request ends, with its bytes or with an error; a segment that is read for a peer is referred
 /// to (through the OpenFetch) until the last of its bytes was sent or the peer was cut off by force.
+///
+/// All channels share one skeleton (skeleton/), which opens no socket:
+///   - client.h: Client, the only ChannelClient: requests in flight, ends, cancels, silence. It has a Connection.
+///   - reception.h: checks what a server sends before its sink hears of it. Client has one for each request.
+///   - server.h: Server, the only ChannelServer: its thread, cutting off, counters. It has a Port.
+///   - request_queue.h: what one client asked for, and the next part of an answer; owns the OpenFetches, and has deltas
+///     made by answerer.h. A Port has one for each connection.
+///
+/// To add a channel NAME, write a folder NAME/ of about 400 lines that is only connect, send, receive and close:
+///   1. NAME_channel.h: options, open_NAME_server and open_NAME_client.
+///   2. client.cc: a Connection. It sends fetch, cancel and ping; it hands Client each chunk (take_chunk if the bytes
+///      are here, place and arrived if the library writes them where they belong), batch and end.
+///   3. server.cc: a Port. It hands the messages of each connection to its RequestQueue, asks that for the `next` Part
+///      as long as there is room for more on the way, and says when a Part is `done`: its memory is not read any more.
+///   4. frame.fbs, frame.h: its messages, if no library has them.
+///   5. Its ChannelTraits below: which memory its bytes may lie in, and what else it can.
+/// Then tell of it where channels are chosen and tested; ARCHITECTURE.md ("A new data channel") has the list of files.
 
 #include <chrono>
 #include <cstdint>
@@ -111,7 +127,7 @@ struct ChannelStat {
   std::uint64_t bytes_registered = 0;  ///< Of memory, where the channel has a use for that.
 };
 
-/// Any thread. Destroying it cuts every peer off and ends its thread.
+/// Any thread. Destroying it cuts every peer off and ends its thread. Server (server.h) is the implementation.
 class ChannelServer {
  public:
   virtual ~ChannelServer() = default;
@@ -148,8 +164,8 @@ class FetchSink {
   virtual void on_request_done(std::uint64_t request, Status status) = 0;
 };
 
-/// One connection to a server. One thread at a time. Destroying it ends every request without a word; nothing is
-/// written into their memory afterwards.
+/// One connection to a server; Client (client.h) is the implementation. One thread at a time. Destroying it ends every
+/// request without a word; nothing is written into their memory afterwards.
 class ChannelClient {
  public:
   virtual ~ChannelClient() = default;

@@ -12,6 +12,7 @@
 #include "core/base/format.h"
 #include "core/json/json_document.h"
 #include "transport/directory/host_files.h"
+#include "transport/protocol/messages.h"
 
 namespace freshet::host_files {
 namespace {

@@ -9,6 +9,8 @@
 #include <optional>
 
 #include "core/model/tensor.h"
+#include "transport/channel/fetch_generated.h"
+#include "transport/channel/skeleton/reception.h"
 #include "transport/channel/ucx/frame_generated.h"
 
 namespace freshet::channel::ucx {
@@ -26,7 +28,7 @@ enum class MessageId : unsigned {
 };
 
 /// "FUX" and the protocol's version.
-inline constexpr std::uint64_t kMagic = 0x46'55'58'0000000001;
+inline constexpr std::uint64_t kMagic = 0x46'55'58'0000000002;
 
 inline constexpr std::size_t kHeaderBytesMax = 64;
 inline constexpr std::uint64_t kChunkBytesMin =
@@ -34,10 +36,8 @@ inline constexpr std::uint64_t kChunkBytesMin =
 inline constexpr std::uint64_t kChunkBytesMax = 64 << 20;
 /// Answers up to this size travel together.
 inline constexpr std::uint64_t kSmallAnswerBytes = 16 << 10;
-inline constexpr std::size_t kBatchAnswersMax = 4096;
 inline constexpr std::uint64_t kBatchBytes = 256 << 10;
-inline constexpr std::uint64_t kBatchBytesMax = kBatchBytes + kBatchAnswersMax * sizeof(wire::Answer);
-inline constexpr std::size_t kErrorTextBytesMax = 1024;
+inline constexpr std::uint64_t kBatchBytesMax = kBatchBytes + kBatchAnswersMax * sizeof(channel::wire::Answer);
 
 template <typename Header>
 std::optional<Header> read_header(Bytes bytes) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <poll.h>
 
-#include <atomic>
+#include <algorithm>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "core/base/fork_guard.h"
 #include "core/base/format.h"
 #include "core/base/wake.h"
+#include "transport/channel/skeleton/server.h"
 #include "transport/channel/ucx/address.h"
 #include "transport/channel/ucx/peer.h"
 #include "transport/channel/ucx/ucx_channel.h"
@@ -22,8 +22,7 @@ namespace freshet::channel {
 namespace ucx {
 namespace {
 
-/// Rounds without anything to do before the thread sleeps, while answers are on their way: going to sleep and being
-/// woken costs more than a short transfer.
+/// Going to sleep and being woken costs more than a short transfer.
 constexpr int kServerIdleRounds = 64;
 constexpr Duration kServerClosingPatience = std::chrono::seconds(5);
 
@@ -31,77 +30,44 @@ constexpr Duration kServerClosingPatience = std::chrono::seconds(5);
 constexpr std::uint64_t kEagerBytes = 60 << 10;
 constexpr std::uint64_t kRendezvousBytes = 1 << 20;
 
-class Server final : public ChannelServer {
+class UcxPort final : public Port {
  public:
-  Server(FetchSource& source, const UcxServerOptions& options, Wake wake)
-      : source_(source), options_(options), wake_(std::move(wake)) {}
-  ~Server() override {
-    stopping_.store(true);
-    wake_.wake();
-    if (thread_.joinable()) thread_.join();
+  UcxPort(Service& service, const UcxServerOptions& options) : service_(service), options_(options) {}
+  ~UcxPort() override {
     if (listener_ != nullptr) worker_->ucx().ucp_listener_destroy(listener_);
-    answerer_.stop();
     worker_.reset();
     peers_.clear();  // After the worker: what it did not complete, it read until now.
   }
-
   Status start();
 
   ChannelKind kind() const override { return ChannelKind::ucx; }
   std::string address() const override { return address_; }
-  void cut_off(protocol::SessionId session) override {
-    {
-      const MutexLock lock(mutex_);
-      cut_off_.push_back(session);
-    }
-    wake_.wake();
-  }
+  Taken receive() override;
+  bool send() override;
+  void cut(const std::function<bool(const RequestQueue&)>& is_to_go) override;
+  void sleep(const Wake& wake, Duration at_most) override;
+  void close() override;
+  int idle_rounds() const override { return kServerIdleRounds; }
   Status register_memory(Bytes memory) override { return worker_->register_memory(memory); }
-  void look_again() override { wake_.wake(); }
   void forget_memory(Bytes memory) override { worker_->forget_memory(memory); }
-  ChannelStat stat() const override {
-    return {.bytes_sent = counters_.bytes_sent.load(),
-            .requests = counters_.requests.load(),
-            .refused = counters_.refused.load(),
-            .peers = counters_.peers.load(),
-            .bytes_registered = worker_->bytes_registered()};
-  }
+  std::uint64_t bytes_registered() const override { return worker_->bytes_registered(); }
 
  private:
   Status listen(const Address& address);
-  void run();
-  void close_all();
-  bool take_commands();
   bool take_connections(Time now);
-  bool take_rendezvous();
   void handle(const Incoming& message);
-  bool carry_on(Time now);
-  bool is_busy() const;
-  void cut_silent(Time now);
-  int sleep_ms(Time now) const;
-  void sleep(Time now);
 
-  FetchSource& source_;
-  UcxServerOptions options_;  ///< Constant once it was started.
-  const Wake wake_;
-  Answerer answerer_{wake_};
-  Counters counters_;
+  Service& service_;
+  UcxServerOptions options_;  ///< Constant between start() and close().
   std::string address_;
   std::optional<ParentsAddress> listens_;  ///< Children of this process let go of it.
   std::unique_ptr<Worker> worker_;
   ucp_listener_h listener_ = nullptr;
-  std::atomic<bool> stopping_{false};
-  Mutex mutex_;
-  std::vector<protocol::SessionId> cut_off_ FRESHET_GUARDED_BY(mutex_);
-
-  // The thread's.
   std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;  ///< By token.
   std::vector<ucp_conn_request_h> connections_;
-
-  std::thread thread_;
 };
 
-Status Server::start() {
+Status UcxPort::start() {
   FRESHET_ASSIGN(const Address address, parse_address(options_.address, /*any_port=*/true));
   FRESHET_TRY(check_trusted(address, options_.address, options_.trusted_fabric));
   if (options_.rendezvous == UcxRendezvous::automatic) {
@@ -119,19 +85,17 @@ Status Server::start() {
   for (const MessageId id : {MessageId::fetch, MessageId::cancel, MessageId::ping}) {
     FRESHET_TRY(worker_->take_messages(id, [this](const Incoming& message) { handle(message); }));
   }
-  FRESHET_TRY(listen(address));
-  thread_ = std::thread([this] { run(); });
-  return {};
+  return listen(address);
 }
 
-Status Server::listen(const Address& address) {
+Status UcxPort::listen(const Address& address) {
   const Library& ucx = worker_->ucx();
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   params.sockaddr.addr = address.get();
   params.sockaddr.addrlen = address.bytes;
   params.conn_handler.cb = [](ucp_conn_request_h connection, void* server) {
-    static_cast<Server*>(server)->connections_.push_back(connection);
+    static_cast<UcxPort*>(server)->connections_.push_back(connection);
   };
   params.conn_handler.arg = this;
   if (const ucs_status_t status = ucx.ucp_listener_create(worker_->handle(), &params, &listener_); status != UCS_OK) {
@@ -147,42 +111,22 @@ Status Server::listen(const Address& address) {
   return {};
 }
 
-void Server::run() {
-  int idle = 0;
-  while (!stopping_.load()) {
-    bool did = worker_->progress();
-    const Time now = system_clock().now();
-    did = take_commands() || did;
-    did = take_connections(now) || did;
-    did = take_rendezvous() || did;
-    did = carry_on(now) || did;
-    if (did) {
-      idle = 0;
-      continue;
-    }
-    if (is_busy() && ++idle < kServerIdleRounds) continue;
-    idle = 0;
-    cut_silent(now);
-    sleep(now);
+Port::Taken UcxPort::receive() {
+  const bool progressed = worker_->progress();
+  const Time now = system_clock().now();
+  bool did = take_connections(now) || progressed;
+  const auto messages = std::exchange(worker_->incoming(), {});
+  for (const Incoming& message : messages) handle(message);
+  did = did || !messages.empty();
+  for (auto at = peers_.begin(); at != peers_.end();) {
+    did = at->second->settle(now) || did;
+    at = at->second->is_gone() ? peers_.erase(at) : std::next(at);
   }
-  close_all();
+  service_.peers.store(peers_.size());
+  return {.any = did, .all = !progressed};
 }
 
-bool Server::take_commands() {
-  std::vector<protocol::SessionId> sessions;
-  {
-    const MutexLock lock(mutex_);
-    sessions.swap(cut_off_);
-  }
-  for (const protocol::SessionId session : sessions) {
-    for (const auto& [token, peer] : peers_) {
-      if (peer->fetches_for(session)) peer->close();
-    }
-  }
-  return !sessions.empty();
-}
-
-bool Server::take_connections(Time now) {
+bool UcxPort::take_connections(Time now) {
   const auto connections = std::exchange(connections_, {});
   for (const ucp_conn_request_h connection : connections) {
     if (peers_.size() >= options_.peers_max) {
@@ -190,85 +134,48 @@ bool Server::take_connections(Time now) {
       continue;
     }
     const std::uint64_t token = random_u64(system_env());
-    auto peer = std::make_unique<Peer>(
-        Peer::Context{
-            .worker = *worker_, .source = source_, .answerer = answerer_, .counters = counters_, .options = options_},
-        token, now);
+    auto peer = std::make_unique<Peer>(*worker_, service_, options_, token, now);
     if (peer->accept(connection)) peers_.emplace(token, std::move(peer));
   }
-  counters_.peers.store(peers_.size());
   return !connections.empty();
 }
 
-bool Server::take_rendezvous() {
-  const auto messages = std::exchange(worker_->incoming(), {});
-  for (const Incoming& message : messages) handle(message);
-  return !messages.empty();
-}
-
-void Server::handle(const Incoming& message) {
+void UcxPort::handle(const Incoming& message) {
   const auto header = read_header<wire::ToServer>(message.header());
   const auto peer = header ? peers_.find(header->token()) : peers_.end();
   if (peer == peers_.end()) return worker_->drop(message);
   peer->second->on_message(message, *header, system_clock().now());
 }
 
-bool Server::carry_on(Time now) {
+bool UcxPort::send() {
   bool did = false;
-  for (auto at = peers_.begin(); at != peers_.end();) {
-    did = at->second->carry_on(now) || did;
-    at = at->second->is_gone() ? peers_.erase(at) : std::next(at);
-  }
-  counters_.peers.store(peers_.size());
+  for (const auto& [token, peer] : peers_) did = peer->send() || did;
   return did;
 }
 
-bool Server::is_busy() const {
+void UcxPort::cut(const std::function<bool(const RequestQueue&)>& is_to_go) {
   for (const auto& [token, peer] : peers_) {
-    if (peer->is_busy()) return true;
-  }
-  return false;
-}
-
-void Server::cut_silent(Time now) {
-  for (const auto& [token, peer] : peers_) {
-    if (peer->is_busy() && now - peer->heard() > kPeerSilence) peer->close();
+    if (!peer->is_closing() && is_to_go(peer->queue())) peer->close();
   }
 }
 
-int Server::sleep_ms(Time now) const {
-  Duration left = std::chrono::hours(1);
-  bool timed = false;
-  for (const auto& [token, peer] : peers_) {
-    if (!peer->is_busy()) continue;
-    // One that is closing has no time of its own; it is looked at now and then.
-    const Duration due =
-        peer->is_closing() ? Duration(std::chrono::milliseconds(20)) : peer->heard() + kPeerSilence - now;
-    left = std::min(left, due);
-    timed = true;
-  }
-  if (!timed) return -1;
-  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(std::max(left, Duration::zero())).count()) + 1;
-}
-
-void Server::sleep(Time now) {
+void UcxPort::sleep(const Wake& wake, Duration at_most) {
   const Result<bool> armed = worker_->arm();
   if (armed && !*armed) return;
-  constexpr int kUnarmedMs = 10;
-  pollfd descriptors[2] = {{.fd = wake_.descriptor(), .events = POLLIN, .revents = 0},
+  // One that is closing, or that cannot be armed for, is looked at now and then.
+  const bool is_closing = std::ranges::any_of(peers_, [](const auto& peer) { return peer.second->is_closing(); });
+  if (is_closing || !armed) at_most = std::min<Duration>(at_most, std::chrono::milliseconds(armed ? 20 : 10));
+  pollfd descriptors[2] = {{.fd = wake.descriptor(), .events = POLLIN, .revents = 0},
                            {.fd = worker_->descriptor(), .events = POLLIN, .revents = 0}};
-  ::poll(descriptors, 2, armed ? sleep_ms(now) : kUnarmedMs);
-  if (descriptors[0].revents != 0) wake_.acknowledge();
+  ::poll(descriptors, 2, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(at_most).count()) + 1);
+  if (descriptors[0].revents != 0) wake.acknowledge();
 }
 
-void Server::close_all() {
+void UcxPort::close() {
+  options_.peers_max = 0;  // Nobody else comes in.
   for (const auto& [token, peer] : peers_) peer->close();
   const Time deadline = system_clock().now() + kServerClosingPatience;
-  for (Time now = system_clock().now(); !peers_.empty() && now < deadline; now = system_clock().now()) {
-    worker_->progress();
-    take_rendezvous();
-    carry_on(now);
-  }
+  while (!peers_.empty() && system_clock().now() < deadline) receive();
   for (const ucp_conn_request_h connection : std::exchange(connections_, {})) {
     worker_->ucx().ucp_listener_reject(listener_, connection);
   }
@@ -279,9 +186,10 @@ void Server::close_all() {
 
 Result<std::unique_ptr<ChannelServer>> open_ucx_server(FetchSource& source, const UcxServerOptions& options) {
   FRESHET_ASSIGN(Wake wake, Wake::open());
-  auto server = std::make_unique<ucx::Server>(source, options, std::move(wake));
-  FRESHET_TRY(server->start());
-  return server;
+  auto service = std::make_unique<Service>(source, std::move(wake));
+  auto port = std::make_unique<ucx::UcxPort>(*service, options);
+  FRESHET_TRY(port->start());
+  return Server::open(std::move(service), std::move(port));
 }
 
 }  // namespace freshet::channel

@@ -15,7 +15,6 @@
 
 namespace freshet::channel::zmq_channel {
 
-using zmq_wire::Answer;
 using zmq_wire::Frame;
 
 /// Part of the protocol.
@@ -40,12 +39,8 @@ inline constexpr std::uint64_t kWindowBytesMin = 64 << 10;
 inline constexpr std::uint64_t kWindowBytesMax = 256 << 20;
 /// Answers up to this size travel together.
 inline constexpr std::uint64_t kSmallAnswerBytes = 32 << 10;
-inline constexpr std::size_t kBatchAnswersMax = 4096;
-inline constexpr std::size_t kErrorTextBytesMax = 1024;
 inline constexpr std::size_t kToServerBytesMax = sizeof(Frame) + kPiecesMax * 64 + 1024;
 inline constexpr std::size_t kToClientBytesMax = sizeof(Frame) + kChunkBytesMax;
-/// A client that waits says so this often, so that silence means something.
-inline constexpr std::chrono::milliseconds kPingAfter = kPeerSilence / 4;
 
 /// What a message to a client takes of its window: small ones have a cost too.
 inline std::uint64_t cost_of(std::size_t message_bytes) { return std::max<std::uint64_t>(message_bytes, 4096); }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <atomic>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/base/format.h"
 #include "core/base/wake.h"
+#include "transport/channel/skeleton/server.h"
 #include "transport/channel/zmq/buffers.h"
-#include "transport/channel/zmq/peer.h"
+#include "transport/channel/zmq/frame.h"
 #include "transport/channel/zmq/zmq_channel.h"
 #include "transport/zmq/authenticator.h"
 #include "transport/zmq/listener.h"
@@ -27,145 +26,96 @@ constexpr int kMessagesPerRound = 256;
 constexpr ArrivalLimits kArrivals{.connection_bytes = 2 * kToServerBytesMax, .all_bytes = 4 * kToServerBytesMax};
 /// To one peer before the next has its turn.
 constexpr int kSendsPerTurn = 4;
-constexpr std::chrono::milliseconds kServerRound{60'000};
 
-class Server final : public ChannelServer {
+class ZmqPort final : public Port {
  public:
   struct Parts {
     zmq::context_t context;
     std::unique_ptr<Authenticator> authenticator;
     ZmqSocket socket;
-    Wake wake;
   };
-  Server(FetchSource& source, const ZmqServerOptions& options, Parts parts);
-  ~Server() override {
-    stopping_ = true;
-    wake_.wake();
-    if (thread_.joinable()) thread_.join();
-  }
-  void start() {
-    thread_ = std::thread([this] { run(); });
-  }
+  ZmqPort(Service& service, const ZmqServerOptions& options, Parts parts);
 
   ChannelKind kind() const override { return ChannelKind::zmq; }
   std::string address() const override { return address_; }
-  void cut_off(protocol::SessionId session) override {
-    {
-      const MutexLock lock(mutex_);
-      cut_off_.push_back(session);
-    }
-    wake_.wake();
-  }
-  void look_again() override { wake_.wake(); }
-  ChannelStat stat() const override {
-    return {.bytes_sent = counters_.bytes_sent.load(),
-            .requests = counters_.requests.load(),
-            .refused = counters_.refused.load(),
-            .peers = counters_.peers.load()};
-  }
+  Taken receive() override;
+  bool send() override;
+  void cut(const std::function<bool(const RequestQueue&)>& is_to_go) override;
+  void sleep(const Wake& wake, Duration at_most) override;
+  void close() override { connections_.clear(); }
 
  private:
   /// ZeroMQ's name for a connection.
   using Identity = std::string;
-  struct Connection {
+  /// Invariant: what was filled and not yet credited costs at most the window, or is one message.
+  struct Peer {
     int descriptor = -1;
     std::string key;  ///< Empty without keys.
-    Peer peer;
-  };
-  using Connections = std::map<Identity, Connection>;
+    std::uint64_t window = 0;
+    std::uint64_t unpaid = 0;  ///< Cost of what was filled and not credited.
+    RequestQueue queue;
 
-  void run();
-  void take_commands();
-  /// True when no message is left.
-  bool take_messages();
+    bool has_credit(std::size_t bytes) const { return unpaid == 0 || unpaid + cost_of(bytes) <= window; }
+  };
+  using Connections = std::map<Identity, Peer>;
+
   void take(const zmq::message_t& identity, const zmq::message_t& message, Time now);
+  static Status take(Peer& peer, const Frame& frame, Bytes data, Time now);
   void welcome(const Identity& identity, const Frame& frame, int descriptor, std::string_view key, Time now);
-  void forget(int descriptor);
   /// Ends the connection by force.
   Connections::iterator put_out(Connections::iterator at);
-  /// True when somebody could be sent more.
-  bool send_some();
   bool send_next(const Identity& identity, Peer& peer);
-  void cut_silent(Time now);
-  std::chrono::milliseconds time_to_sleep(Time now) const;
+  /// Fills the next message into `room`. Its size; 0 when there is nothing to say or no credit for it.
+  static std::size_t fill(Peer& peer, MutableBytes room);
+  static std::size_t fill_part(RequestQueue& queue, MutableBytes room);
+  static std::size_t fill_reply(Peer& peer, MutableBytes room);
 
-  FetchSource& source_;
-  const std::uint64_t chunk_bytes_;
-  const std::uint64_t window_bytes_;
-  const std::size_t peers_max_;
+  Service& service_;
+  const ZmqServerOptions options_;
   const std::string address_;
-  const Wake wake_;
-  Counters counters_;
   const std::shared_ptr<Buffers> buffers_;
-
-  // The thread's. The socket ends before the authenticator does, and that before the context.
+  // The socket ends before the authenticator does, and that before the context.
   zmq::context_t context_;
   const std::unique_ptr<Authenticator> authenticator_;  ///< Null without keys.
   ZmqSocket socket_;
   Listener listener_;
+  std::vector<zmq::pollitem_t> items_;
   Connections connections_;
   Rejects rejects_{"zmq channel"};
-
-  std::atomic<bool> stopping_{false};
-  Mutex mutex_;
-  std::vector<protocol::SessionId> cut_off_ FRESHET_GUARDED_BY(mutex_);
-  std::thread thread_;
 };
 
-Server::Server(FetchSource& source, const ZmqServerOptions& options, Parts parts)
-    : source_(source),
-      chunk_bytes_(options.chunk_bytes),
-      window_bytes_(options.window_bytes),
-      peers_max_(options.peers_max),
+ZmqPort::ZmqPort(Service& service, const ZmqServerOptions& options, Parts parts)
+    : service_(service),
+      options_(options),
       address_(parts.socket.address.text()),
-      wake_(std::move(parts.wake)),
-      buffers_(std::make_shared<Buffers>(Peer::fill_bytes(options.chunk_bytes))),
+      buffers_(std::make_shared<Buffers>(sizeof(Frame) + options.chunk_bytes)),
       context_(std::move(parts.context)),
       authenticator_(std::move(parts.authenticator)),
       socket_(std::move(parts.socket)),
-      listener_(socket_, options.credentials ? Neighbours::all : options.neighbours, kArrivals,
-                [this](int descriptor) { forget(descriptor); }) {}
-
-void Server::run() {
-  std::vector<zmq::pollitem_t> items = {{socket_.socket.handle(), 0, ZMQ_POLLIN, 0},
-                                        {nullptr, wake_.descriptor(), ZMQ_POLLIN, 0}};
-  listener_.watch(items);
-  bool more = false;
-  while (!stopping_) {
-    poll(items, more ? std::chrono::milliseconds(0) : time_to_sleep(system_clock().now()));
-    wake_.acknowledge();
-    // Before the messages: a descriptor that was somebody else's must be forgotten before its next owner is heard.
-    listener_.tend(system_clock().now());
-    take_commands();
-    // Before send_some(), which may take long: messages that come meanwhile wait in the socket, and their senders would
-    // seem silent.
-    if (take_messages()) cut_silent(system_clock().now());
-    more = send_some();
-    counters_.peers = connections_.size();
-  }
-  connections_.clear();
+      listener_(socket_, options.credentials ? Neighbours::all : options.neighbours, kArrivals, [this](int descriptor) {
+        std::erase_if(connections_, [&](const auto& entry) { return entry.second.descriptor == descriptor; });
+      }) {
+  items_ = {{socket_.socket.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, service.wake.descriptor(), ZMQ_POLLIN, 0}};
+  listener_.watch(items_);
 }
 
-void Server::take_commands() {
-  std::vector<protocol::SessionId> sessions;
-  {
-    const MutexLock lock(mutex_);
-    sessions.swap(cut_off_);
-  }
-  for (const protocol::SessionId session : sessions) {
-    for (auto at = connections_.begin(); at != connections_.end();) {
-      at = at->second.peer.fetches_for(session) ? put_out(at) : std::next(at);
-    }
-  }
+void ZmqPort::sleep(const Wake& wake, Duration at_most) {
+  poll(items_, std::chrono::ceil<std::chrono::milliseconds>(at_most) + std::chrono::milliseconds(1));
+  wake.acknowledge();
 }
 
-bool Server::take_messages() {
-  for (int i = 0; i < kMessagesPerRound; ++i) {
-    const auto parts = receive(socket_.socket, 2, &listener_);
+Port::Taken ZmqPort::receive() {
+  // Before the messages: a descriptor that was somebody else's must be forgotten before its next owner is heard.
+  listener_.tend(system_clock().now());
+  Taken taken{.all = false};
+  for (int i = 0; i < kMessagesPerRound && !taken.all; ++i) {
+    const auto parts = freshet::receive(socket_.socket, 2, &listener_);
     if (!parts) {
       listener_.on_drained();
-      return true;
+      taken.all = true;
+      break;
     }
+    taken.any = true;
     const Time now = system_clock().now();
     if (parts->size() == 2) {
       take((*parts)[0], (*parts)[1], now);
@@ -173,10 +123,11 @@ bool Server::take_messages() {
       rejects_.count("a message is not in two parts", now);
     }
   }
-  return false;
+  service_.peers = connections_.size();
+  return taken;
 }
 
-void Server::take(const zmq::message_t& identity, const zmq::message_t& message, Time now) {
+void ZmqPort::take(const zmq::message_t& identity, const zmq::message_t& message, Time now) {
   const Identity name = identity.to_string();
   const int descriptor = sender_descriptor(message);
   listener_.tend(now);
@@ -189,7 +140,7 @@ void Server::take(const zmq::message_t& identity, const zmq::message_t& message,
   } else if (!frame) {
     taken = fail(Code::corrupt, "a message that is not of this protocol");
   } else if (at != connections_.end()) {
-    taken = at->second.peer.take(*frame, bytes_of(message).subspan(sizeof(Frame)), now);
+    taken = take(at->second, *frame, bytes_of(message).subspan(sizeof(Frame)), now);
   } else if (static_cast<Kind>(frame->kind()) == Kind::hello) {
     return welcome(name, *frame, descriptor, sender_key(message), now);
   } else {
@@ -197,7 +148,7 @@ void Server::take(const zmq::message_t& identity, const zmq::message_t& message,
     return listener_.put_out(descriptor);
   }
   if (taken) return;
-  counters_.refused.fetch_add(1, std::memory_order_relaxed);
+  service_.refused.fetch_add(1, std::memory_order_relaxed);
   rejects_.count(format("{} is disconnected: {}", listener_.name_of(descriptor), taken.error().message()), now);
   if (at != connections_.end()) {
     put_out(at);
@@ -206,54 +157,71 @@ void Server::take(const zmq::message_t& identity, const zmq::message_t& message,
   }
 }
 
-void Server::welcome(const Identity& identity, const Frame& frame, int descriptor, std::string_view key, Time now) {
-  if (connections_.size() >= peers_max_) {
+Status ZmqPort::take(Peer& peer, const Frame& frame, Bytes data, Time now) {
+  peer.queue.hear(now);
+  switch (static_cast<Kind>(frame.kind())) {
+    case Kind::fetch: return peer.queue.take_fetch(frame.request(), data);
+    case Kind::cancel: return peer.queue.cancel(frame.request());
+    case Kind::credit:
+      if (frame.total() > peer.unpaid) return fail(Code::corrupt, "a credit for more than was sent");
+      peer.unpaid -= frame.total();
+      return {};
+    case Kind::ping: peer.queue.ping(); return {};
+    default: return fail(Code::corrupt, format("a message of kind {}", frame.kind()));
+  }
+}
+
+void ZmqPort::welcome(const Identity& identity, const Frame& frame, int descriptor, std::string_view key, Time now) {
+  const std::size_t peers_max = options_.peers_max;
+  if (connections_.size() >= peers_max) {
     rejects_.count(
-        format("{} is disconnected: there are {} clients, the limit", listener_.name_of(descriptor), peers_max_), now);
+        format("{} is disconnected: there are {} clients, the limit", listener_.name_of(descriptor), peers_max), now);
     return listener_.put_out(descriptor);
   }
   const auto has_key = [&](const auto& entry) { return entry.second.key == key; };
   const auto of_key = static_cast<std::size_t>(std::ranges::count_if(connections_, has_key));
-  const std::size_t most = Listener::key_connections_max(peers_max_, of_key == connections_.size());
+  const std::size_t most = Listener::key_connections_max(peers_max, of_key == connections_.size());
   if (!key.empty() && of_key >= most) {
     rejects_.count(format("{} is disconnected: its key has {} of the {} clients that may be, the most for one key now",
-                          listener_.name_of(descriptor), of_key, peers_max_),
+                          listener_.name_of(descriptor), of_key, peers_max),
                    now);
     return listener_.put_out(descriptor);
   }
-  connections_.emplace(
-      identity,
-      Connection{
-          .descriptor = descriptor,
-          .key = std::string(key),
-          .peer = Peer({.source = source_, .counters = counters_, .chunk_bytes = chunk_bytes_},
-                       std::clamp(frame.total(), std::min(kWindowBytesMin, window_bytes_), window_bytes_), now)});
+  const std::uint64_t most_bytes = options_.window_bytes;
+  const RequestQueue::Facts facts{
+      .chunk_bytes = options_.chunk_bytes, .small_bytes = kSmallAnswerBytes, .answers_cancels = true};
+  connections_.emplace(identity,
+                       Peer{.descriptor = descriptor,
+                            .key = std::string(key),
+                            .window = std::clamp(frame.total(), std::min(kWindowBytesMin, most_bytes), most_bytes),
+                            .queue = RequestQueue(service_, facts, now)});
 }
 
-void Server::forget(int descriptor) {
-  std::erase_if(connections_, [&](const auto& entry) { return entry.second.descriptor == descriptor; });
-}
-
-Server::Connections::iterator Server::put_out(Connections::iterator at) {
+ZmqPort::Connections::iterator ZmqPort::put_out(Connections::iterator at) {
   listener_.put_out(at->second.descriptor);
   return connections_.erase(at);
 }
 
-bool Server::send_some() {
-  bool more = false;
+void ZmqPort::cut(const std::function<bool(const RequestQueue&)>& is_to_go) {
   for (auto at = connections_.begin(); at != connections_.end();) {
-    Peer& peer = at->second.peer;
-    int sent = 0;
-    while (sent < kSendsPerTurn && peer.is_busy() && send_next(at->first, peer)) ++sent;
-    more = more || sent == kSendsPerTurn;
-    ++at;
+    at = is_to_go(at->second.queue) ? put_out(at) : std::next(at);
   }
-  return more;
+  service_.peers = connections_.size();
 }
 
-bool Server::send_next(const Identity& identity, Peer& peer) {
+bool ZmqPort::send() {
+  bool any = false;
+  for (auto& [identity, peer] : connections_) {
+    int sent = 0;
+    while (sent < kSendsPerTurn && peer.queue.is_busy() && send_next(identity, peer)) ++sent;
+    any = any || sent > 0;
+  }
+  return any;
+}
+
+bool ZmqPort::send_next(const Identity& identity, Peer& peer) {
   Buffers::Buffer buffer = buffers_->take();
-  const std::size_t bytes = peer.fill(buffer.room());
+  const std::size_t bytes = fill(peer, buffer.room());
   if (bytes == 0) return false;
   try {
     zmq::message_t message = Buffers::make_message(std::move(buffer), bytes);
@@ -265,21 +233,49 @@ bool Server::send_next(const Identity& identity, Peer& peer) {
   }
 }
 
-void Server::cut_silent(Time now) {
-  for (auto at = connections_.begin(); at != connections_.end();) {
-    const Peer& peer = at->second.peer;
-    at = peer.is_busy() && now - peer.heard() > kPeerSilence ? put_out(at) : std::next(at);
-  }
+std::size_t ZmqPort::fill(Peer& peer, MutableBytes room) {
+  RequestQueue& queue = peer.queue;
+  std::size_t bytes = 0;
+  const bool is_free = queue.next_ended() == nullptr && !queue.is_pong_wanted();
+  if (is_free && peer.has_credit(room.size())) bytes = fill_part(queue, room);
+  // Making an answer may have failed, which is to be told.
+  if (bytes == 0) bytes = fill_reply(peer, room);
+  if (bytes != 0) peer.unpaid += cost_of(bytes);
+  return bytes;
 }
 
-std::chrono::milliseconds Server::time_to_sleep(Time now) const {
-  std::chrono::milliseconds wait = kServerRound;
-  for (const auto& [identity, connection] : connections_) {
-    if (!connection.peer.is_busy()) continue;
-    const Duration left = std::max(connection.peer.heard() + kPeerSilence - now, Duration::zero());
-    wait = std::min(wait, std::chrono::ceil<std::chrono::milliseconds>(left) + std::chrono::milliseconds(1));
+std::size_t ZmqPort::fill_part(RequestQueue& queue, MutableBytes room) {
+  const MutableBytes behind = room.subspan(sizeof(Frame));
+  const auto part = queue.next(behind);
+  if (!part) return 0;
+  Frame frame = frame_of(Kind::batch, part->request, 0, 0, 0, part->answers);
+  if (part->answers == 0) {
+    frame = frame_of(Kind::chunk, part->request, part->chunk.total, part->chunk.offset, part->chunk.piece,
+                     part->chunk.encoding);
+    std::memcpy(behind.data(), part->bytes.data(), part->bytes.size());
   }
-  return wait;
+  std::memcpy(room.data(), &frame, sizeof frame);
+  queue.done(*part, true);
+  return sizeof frame + part->bytes.size();
+}
+
+std::size_t ZmqPort::fill_reply(Peer& peer, MutableBytes room) {
+  const auto* ended = peer.queue.next_ended();
+  if (ended == nullptr && !peer.queue.is_pong_wanted()) return 0;
+  const std::string_view text = ended == nullptr ? std::string_view() : std::string_view(ended->text);
+  if (!peer.has_credit(sizeof(Frame) + text.size())) return 0;
+  const Frame frame = ended == nullptr
+                          ? frame_of(Kind::pong)
+                          : frame_of(Kind::ended, ended->request, 0, 0, 0, static_cast<std::uint32_t>(ended->code));
+  std::memcpy(room.data(), &frame, sizeof frame);
+  if (!text.empty()) std::memcpy(room.data() + sizeof frame, text.data(), text.size());
+  const std::size_t bytes = sizeof frame + text.size();
+  if (ended == nullptr) {
+    peer.queue.told_pong();
+  } else {
+    peer.queue.told_ended();
+  }
+  return bytes;
 }
 
 Status check_options(const ZmqServerOptions& options) {
@@ -312,18 +308,12 @@ Result<std::unique_ptr<ChannelServer>> open_zmq_server(FetchSource& source, cons
   FRESHET_ASSIGN(ZmqSocket socket,
                  bind_data(context, std::move(address), proof, {.message_bytes_max = zmq_channel::kToServerBytesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
-  auto server =
-      std::make_unique<zmq_channel::Server>(source, options,
-                                            zmq_channel::Server::Parts{.context = std::move(context),
-                                                                       .authenticator = std::move(authenticator),
-                                                                       .socket = std::move(socket),
-                                                                       .wake = std::move(wake)});
-  try {
-    server->start();
-  } catch (const std::system_error& error) {
-    return fail(Code::unavailable, format("start a channel's thread: {}", error.what()));
-  }
-  return server;
+  auto service = std::make_unique<Service>(source, std::move(wake));
+  auto port = std::make_unique<zmq_channel::ZmqPort>(
+      *service, options,
+      zmq_channel::ZmqPort::Parts{
+          .context = std::move(context), .authenticator = std::move(authenticator), .socket = std::move(socket)});
+  return Server::open(std::move(service), std::move(port));
 }
 
 }  // namespace freshet::channel

@@ -12,7 +12,6 @@
 #include "tests/conformance/channel_conformance.h"
 #include "tests/transport/security/security_fixture.h"
 #include "transport/channel/zmq/frame.h"
-#include "transport/channel/zmq/reception.h"
 #include "transport/channel/zmq/zmq_channel.h"
 
 namespace freshet::channel {
@@ -20,7 +19,6 @@ namespace {
 
 using namespace freshet::test;
 using ::testing::HasSubstr;
-using zmq_channel::Answer;
 using zmq_channel::Frame;
 using zmq_channel::frame_of;
 using zmq_channel::Kind;
@@ -300,63 +298,6 @@ TEST_F(ZmqChannel, OtherHostsNeedKeys) {
   EXPECT_EQ(open_zmq_server(source, {.window_bytes = 1}).error().code(), Code::invalid_argument);
   EXPECT_EQ(open_zmq_client("tcp://10.0.0.1:7070").error().code(), Code::invalid_argument);
   EXPECT_EQ(open_zmq_client("tcp://127.0.0.1:7070", {.window_bytes = 1}).error().code(), Code::invalid_argument);
-}
-
-class ZmqReception : public ::testing::Test {
- protected:
-  static std::vector<std::byte> bytes(std::size_t count) { return std::vector<std::byte>(count, std::byte{9}); }
-  static Frame chunk(std::uint32_t piece, std::uint64_t total, std::uint64_t offset, std::uint32_t encoding = 0) {
-    return frame_of(Kind::chunk, 1, total, offset, piece, encoding);
-  }
-  static std::vector<std::byte> batch(const std::vector<Answer>& answers, std::size_t payload) {
-    std::vector<std::byte> data;
-    for (const Answer& answer : answers) {
-      const auto* from = reinterpret_cast<const std::byte*>(&answer);
-      data.insert(data.end(), from, from + sizeof answer);
-      data.insert(data.end(), std::min<std::size_t>(answer.bytes(), payload), std::byte{9});
-    }
-    return data;
-  }
-
-  CollectingSink sink_;
-  zmq_channel::Reception reception_{
-      request_of(1, {{.bytes = 100}, {.bytes = 50}, {.bytes = 60, .base = SegmentName{}}, {.bytes = 0}}), sink_};
-};
-
-TEST_F(ZmqReception, TakesWhatWasAskedFor) {
-  EXPECT_TRUE(reception_.take_chunk(chunk(0, 100, 0), bytes(70)));
-  EXPECT_TRUE(reception_.take_chunk(chunk(0, 100, 70), bytes(30)));
-  EXPECT_TRUE(
-      reception_.take_batch(frame_of(Kind::batch, 1, 0, 0, 0, 3), batch({{1, 0, 50}, {2, 1, 20}, {3, 0, 0}}, 50)));
-  EXPECT_TRUE(reception_.is_complete());
-  EXPECT_EQ(reception_.bytes(), 170U);
-  EXPECT_EQ(sink_.faults(), "");
-}
-
-TEST_F(ZmqReception, RefusesLies) {
-  ASSERT_TRUE(reception_.take_chunk(chunk(0, 100, 0), bytes(40)));
-  const auto lies = [&](const Status& status) {
-    return !status && status.error().code() == Code::corrupt && reception_.was_lied_to();
-  };
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(0, 100, 0), bytes(40)))) << "again";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(0, 100, 60), bytes(40)))) << "a gap";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(0, 100, 40), bytes(61)))) << "past the end";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(0, 100, 40), {}))) << "nothing";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(0, 101, 40), bytes(10)))) << "another size";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(1, 50, 0), bytes(50)))) << "another piece in between";
-  EXPECT_TRUE(lies(reception_.take_batch(frame_of(Kind::batch, 1, 0, 0, 0, 1), batch({{1, 0, 50}}, 50))));
-  ASSERT_TRUE(reception_.take_chunk(chunk(0, 100, 40), bytes(60)));
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(0, 100, 0), bytes(100)))) << "a piece twice";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(4, 1, 0), bytes(1)))) << "no such piece";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(1, 50, 10), bytes(40)))) << "from its middle";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(1, 50, 0, 1), bytes(50)))) << "a delta without a base";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(2, 61, 0, 1), bytes(61)))) << "a delta larger than the piece";
-  EXPECT_TRUE(lies(reception_.take_chunk(chunk(1, 50, 0, 2), bytes(50)))) << "an unknown encoding";
-  EXPECT_TRUE(lies(reception_.take_batch(frame_of(Kind::batch, 1, 0, 0, 0, 0), {})));
-  EXPECT_TRUE(lies(reception_.take_batch(frame_of(Kind::batch, 1, 0, 0, 0, 5000), bytes(100'000))));
-  EXPECT_TRUE(lies(reception_.take_batch(frame_of(Kind::batch, 1, 0, 0, 0, 1), batch({{1, 0, 50}}, 49))));
-  EXPECT_TRUE(lies(reception_.take_batch(frame_of(Kind::batch, 1, 0, 0, 0, 1), bytes(3))));
-  EXPECT_EQ(sink_.faults(), "");
 }
 
 }  // namespace

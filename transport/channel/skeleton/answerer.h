@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -14,7 +15,7 @@
 #include "core/base/wake.h"
 #include "transport/channel/channel.h"
 
-namespace freshet::channel::ucx {
+namespace freshet::channel {
 
 class Answerer {
  public:
@@ -33,20 +34,21 @@ class Answerer {
   Answerer(const Answerer&) = delete;
   Answerer& operator=(const Answerer&) = delete;
 
-  /// Its threads start with the first job. One thread at a time; there are as many jobs at most as open fetches.
-  void submit(Job& job);
+  /// Its threads start with the first job. One thread at a time; there are as many jobs at most as open fetches. Kept
+  /// until it is done, and no longer.
+  void submit(std::shared_ptr<Job> job);
   void stop();
 
  private:
   void run();
-  Job* next();
+  std::shared_ptr<Job> next();
 
   const Wake& wake_;
   std::vector<std::thread> threads_;
   Mutex mutex_;
   CondVar changed_;
-  std::deque<Job*> jobs_ FRESHET_GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<Job>> jobs_ FRESHET_GUARDED_BY(mutex_);
   bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace freshet::channel::ucx
+}  // namespace freshet::channel

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/channel/ucx/answerer.h"
+#include "transport/channel/skeleton/answerer.h"
 
 #include <utility>
 
-namespace freshet::channel::ucx {
+namespace freshet::channel {
 namespace {
 
 /// Two, so that a small delta need not wait for a large one.
-constexpr std::size_t kThreads = 2;
+constexpr std::size_t kAnswererThreads = 2;
 
 }  // namespace
 
-void Answerer::submit(Job& job) {
-  job.done.store(false);
-  while (threads_.size() < kThreads) threads_.emplace_back([this] { run(); });
+void Answerer::submit(std::shared_ptr<Job> job) {
+  job->done.store(false);
+  while (threads_.size() < kAnswererThreads) threads_.emplace_back([this] { run(); });
   const MutexLock lock(mutex_);
-  jobs_.push_back(&job);
+  jobs_.push_back(std::move(job));
   changed_.notify_one();
 }
 
@@ -23,7 +23,7 @@ void Answerer::stop() {
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
-    for (Job* job : std::exchange(jobs_, {})) {
+    for (const auto& job : std::exchange(jobs_, {})) {
       job->answer = fail(Code::cancelled, "the server ends");
       job->done.store(true);
     }
@@ -32,21 +32,21 @@ void Answerer::stop() {
   for (std::thread& thread : std::exchange(threads_, {})) thread.join();
 }
 
-Answerer::Job* Answerer::next() {
+std::shared_ptr<Answerer::Job> Answerer::next() {
   const MutexLock lock(mutex_);
   while (jobs_.empty() && !stopping_) changed_.wait(mutex_);
   if (jobs_.empty()) return nullptr;
-  Job* job = jobs_.front();
+  std::shared_ptr<Job> job = std::move(jobs_.front());
   jobs_.pop_front();
   return job;
 }
 
 void Answerer::run() {
-  for (Job* job = next(); job != nullptr; job = next()) {
+  while (const std::shared_ptr<Job> job = next()) {
     job->answer = job->open->answer(job->piece);
     job->done.store(true);
     wake_.wake();
   }
 }
 
-}  // namespace freshet::channel::ucx
+}  // namespace freshet::channel
