@@ -13,6 +13,17 @@
 
 namespace freshet::channel {
 
+TEST_P(ChannelConformance, BothSidesSayWhatTheChannelCan) {
+  serve({1000});
+  const auto client = connect();
+  ASSERT_NE(client, nullptr);
+  EXPECT_TRUE(server_->traits().takes(MemoryKind::host));
+  EXPECT_EQ(client->traits().memory, server_->traits().memory);
+  EXPECT_EQ(client->traits().registers_memory, server_->traits().registers_memory);
+  EXPECT_EQ(client->traits().reaches_other_hosts, server_->traits().reaches_other_hosts);
+  EXPECT_EQ(client->traits().encrypts, server_->traits().encrypts);
+}
+
 TEST_P(ChannelConformance, WholeTensorsOfAllSizes) {
   serve({0, 1, 7, 4095, 4096, 4097, 64 << 10, (64 << 10) + 1, kMiB - 1, kMiB, kMiB + 1, 5 * kMiB + 3, 33 * kMiB, 0});
   const auto client = connect();

@@ -78,8 +78,7 @@ class CollectingSink final : public FetchSink {
     return all;
   }
 
-  Result<MutableBytes> place(std::uint64_t request, std::size_t piece, Encoding encoding,
-                             std::uint64_t bytes) override {
+  Result<Place> place(std::uint64_t request, std::size_t piece, Encoding encoding, std::uint64_t bytes) override {
     check_running(request, "place");
     if (refused_ == piece) return fail(Code::out_of_space, "the test has no room for this piece");
     const auto [at, fresh] = arrivals_.try_emplace({request, piece});

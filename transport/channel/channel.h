@@ -39,6 +39,7 @@
 
 #include "core/base/result.h"
 #include "core/model/ids.h"
+#include "core/model/memory_kind.h"
 #include "core/model/tensor.h"
 #include "transport/protocol/messages.h"
 
@@ -46,6 +47,17 @@ namespace freshet::channel {
 
 using protocol::ChannelKind;
 using protocol::LeaseId;
+
+/// What a channel can. Each is the same at both of its sides.
+struct ChannelTraits {
+  /// The kinds of memory that its bytes may lie in, a bit each: where an answer is sent from, and where it is received.
+  std::uint32_t memory = 1u << static_cast<unsigned>(MemoryKind::host);
+  bool registers_memory = false;     ///< register_memory() saves something.
+  bool reaches_other_hosts = false;  ///< Otherwise this host alone.
+  bool encrypts = false;             ///< With keys.
+
+  bool takes(MemoryKind kind) const { return (memory >> static_cast<unsigned>(kind) & 1) != 0; }
+};
 
 /// A tensor, or a range of one, of the version that a request names.
 struct Piece {
@@ -98,6 +110,7 @@ class OpenFetch {
     Encoding encoding = Encoding::dense;
     Bytes bytes;  ///< Valid until the OpenFetch is destroyed, or release(piece) is called.
     std::shared_ptr<const ComingAnswer> coming;  ///< Null: all of them are there.
+    MemoryKind memory = MemoryKind::host;        ///< What `bytes` lie in; the server refuses what its channel cannot.
   };
   /// True: this piece can be answered now. False: ask again after ChannelServer::look_again. An error: the piece can
   /// never be answered, and the request must end with this error.
@@ -132,6 +145,7 @@ class ChannelServer {
  public:
   virtual ~ChannelServer() = default;
   virtual ChannelKind kind() const = 0;
+  virtual ChannelTraits traits() const { return {}; }
   /// As ChannelClient's factories take it; other hosts can reach it if the server was opened on such an address.
   virtual std::string address() const = 0;
   /// Cuts off all fetches of this session by force, so they end soon even if the peer does not answer.
@@ -147,6 +161,13 @@ class ChannelServer {
   virtual void forget_memory(Bytes /*memory*/) {}
 };
 
+/// Where the bytes of an answer are to lie.
+struct Place {
+  Place(MutableBytes where, MemoryKind kind = MemoryKind::host) : bytes(where), memory(kind) {}
+  MutableBytes bytes;
+  MemoryKind memory;
+};
+
 /// Where a client's bytes go. Called on the client's progress() only.
 class FetchSink {
  public:
@@ -154,9 +175,8 @@ class FetchSink {
   /// Bytes of the piece are about to come: `bytes` in all, in that encoding. Where to put them, exactly as many; they
   /// must stay there until on_piece_done or on_request_done. A dense answer has as many bytes as the piece, or is
   /// refused before this is called; so is one of more than the piece's bytes in an encoding. An error refuses the
-  /// piece.
-  virtual Result<MutableBytes> place(std::uint64_t request, std::size_t piece, Encoding encoding,
-                                     std::uint64_t bytes) = 0;
+  /// piece. Memory of a kind that the channel does not take refuses it, too: ask ChannelClient::traits() before.
+  virtual Result<Place> place(std::uint64_t request, std::size_t piece, Encoding encoding, std::uint64_t bytes) = 0;
   /// The first `bytes` of the piece are there; called as it grows, so that they can be digested while they are warm.
   virtual void on_bytes(std::uint64_t request, std::size_t piece, std::uint64_t bytes) = 0;
   virtual void on_piece_done(std::uint64_t request, std::size_t piece) = 0;
@@ -170,6 +190,7 @@ class ChannelClient {
  public:
   virtual ~ChannelClient() = default;
   virtual ChannelKind kind() const = 0;
+  virtual ChannelTraits traits() const { return {}; }
   /// Queues a request. `sink` stays until on_request_done, or until the client is destroyed. out_of_space when
   /// kRequestsInFlightMax are under way.
   virtual Status fetch(FetchRequest request, FetchSink& sink) = 0;

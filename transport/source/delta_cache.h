@@ -31,7 +31,7 @@ class DeltaCache {
 
   using Payload = std::shared_ptr<const std::vector<std::byte>>;
   /// The delta from `base` to `target`, or nothing when it is not worth its while on that link. The bytes are those of
-  /// the segments that `spec` names, and stay until this returns.
+  /// the segments that `spec` names, lie in the host's memory, and stay until this returns.
   Payload get(const DeltaSpec& spec, Bytes base, Bytes target, std::uint64_t link_bytes_per_second)
       FRESHET_EXCLUDES(mutex_);
 

@@ -78,7 +78,8 @@ class FetchDesk::Fetch final : public channel::OpenFetch {
     if (look.state != State::dense) return fail(Code::unavailable, "the relay fetches the tensor again; ask again");
     return Answer{.encoding = channel::Encoding::dense,
                   .bytes = look.memory.subspan(piece.offset, piece.bytes),
-                  .coming = std::move(coming)};
+                  .coming = std::move(coming),
+                  .memory = lease_->memory};
   }
 
   void sent(std::uint64_t bytes) override { *sent_ += bytes; }
@@ -94,14 +95,16 @@ class FetchDesk::Fetch final : public channel::OpenFetch {
 
   Result<Answer> answer_from(std::size_t index, Bytes bytes) {
     const channel::Piece& piece = request_.pieces[index];
-    if (piece.base) {
+    if (piece.base && lease_->memory == MemoryKind::host) {
       if (const DeltaCache::Payload delta = delta_of(piece, bytes)) {
         const Bytes payload = *delta;
         payloads_[index] = delta;
         return Answer{.encoding = channel::Encoding::delta, .bytes = payload};
       }
     }
-    return Answer{.encoding = channel::Encoding::dense, .bytes = bytes.subspan(piece.offset, piece.bytes)};
+    return Answer{.encoding = channel::Encoding::dense,
+                  .bytes = bytes.subspan(piece.offset, piece.bytes),
+                  .memory = lease_->memory};
   }
 
   /// Nothing when the base is not here, is not of this tensor's form, or dense is better.

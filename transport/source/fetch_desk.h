@@ -24,6 +24,7 @@
 
 #include "core/base/mutex.h"
 #include "core/model/manifest.h"
+#include "core/model/memory_kind.h"
 #include "transport/channel/channel.h"
 #include "transport/source/coming_version.h"
 #include "transport/source/delta_cache.h"
@@ -43,6 +44,7 @@ class FetchDesk final : public channel::FetchSource {
     std::vector<Bytes> tensors;                ///< By tensor index; they stay until on_closed. None while it comes.
     std::shared_ptr<ServedSegments> segments;  ///< Where bases are looked up.
     std::shared_ptr<ComingVersion> coming;     ///< Null for a version that is there.
+    MemoryKind memory = MemoryKind::host;      ///< What tensors and bases lie in: deltas are made in the host's alone.
   };
   void open_lease(protocol::LeaseId id, Lease lease) FRESHET_EXCLUDES(mutex_);
   void close_lease(protocol::LeaseId id) FRESHET_EXCLUDES(mutex_);

@@ -36,8 +36,8 @@ class BulkReader::Fetching final : public channel::FetchSink {
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t requests() const { return requests_made_; }
 
-  Result<MutableBytes> place(std::uint64_t request, std::size_t piece, channel::Encoding encoding,
-                             std::uint64_t bytes) override;
+  Result<channel::Place> place(std::uint64_t request, std::size_t piece, channel::Encoding encoding,
+                               std::uint64_t bytes) override;
   void on_bytes(std::uint64_t request, std::size_t piece, std::uint64_t bytes) override;
   void on_piece_done(std::uint64_t request, std::size_t piece) override;
   void on_request_done(std::uint64_t request, Status status) override;
@@ -123,8 +123,8 @@ Status BulkReader::Fetching::run(Connection& connection, Duration stall) {
   }
 }
 
-Result<MutableBytes> BulkReader::Fetching::place(std::uint64_t request, std::size_t piece, channel::Encoding encoding,
-                                                 std::uint64_t bytes) {
+Result<channel::Place> BulkReader::Fetching::place(std::uint64_t request, std::size_t piece, channel::Encoding encoding,
+                                                   std::uint64_t bytes) {
   const Piece& wanted = requests_.at(request)[piece];
   if (encoding != channel::Encoding::dense || bytes != wanted.bytes) {
     return fail(Code::corrupt, "the repository's server sent something else than was asked");

@@ -177,7 +177,7 @@ class FakeClient final : public channel::ChannelClient {
       under.answer = *answer;
       auto place = under.sink->place(under.request.request, under.piece, answer->encoding, answer->bytes.size());
       if (!place) return end(fail(place.error())), true;
-      under.place = *place;
+      under.place = place->bytes;
     }
     std::uint64_t there = under.answer->bytes.size();
     if (under.answer->coming != nullptr) {

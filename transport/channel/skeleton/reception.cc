@@ -39,10 +39,15 @@ Result<MutableBytes> Reception::begin(std::uint32_t piece, std::uint32_t encodin
     return lie(format("{} bytes for piece {} of {}", total, piece, wanted.bytes));
   }
   begun_[piece] = true;
-  FRESHET_ASSIGN(const MutableBytes memory,
-                 sink_.place(request_.request, piece, static_cast<Encoding>(encoding), total));
-  if (memory.size() == total) return memory;
-  return fail(Code::invalid_argument, format("the sink has {} bytes for piece {} of {}", memory.size(), piece, total));
+  FRESHET_ASSIGN(const Place place, sink_.place(request_.request, piece, static_cast<Encoding>(encoding), total));
+  if (!rules_.traits.takes(place.memory)) {
+    return fail(Code::unsupported,
+                format("the {} channel cannot receive into memory of kind {}, which the sink has for piece {}",
+                       rules_.channel, static_cast<unsigned>(place.memory), piece));
+  }
+  if (place.bytes.size() == total) return place.bytes;
+  return fail(Code::invalid_argument,
+              format("the sink has {} bytes for piece {} of {}", place.bytes.size(), piece, total));
 }
 
 Result<Reception::Open*> Reception::open(const Chunk& chunk) {

@@ -31,6 +31,7 @@ class Reception {
   /// How the servers of a channel cut answers into chunks.
   struct Rules {
     std::string_view channel;
+    ChannelTraits traits;
     std::uint64_t chunk_bytes_min = 1;
     std::uint64_t chunk_bytes_max = 0;
     /// The library keeps messages in order: chunks of any size come one after another, and a request has one answer in

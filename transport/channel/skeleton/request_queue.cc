@@ -166,6 +166,10 @@ bool RequestQueue::take_answer(const std::shared_ptr<Fetching>& fetch, Result<Op
       (answer->encoding == Encoding::dense ? answer->bytes.size() != wanted : answer->bytes.size() > wanted)) {
     answer = fail(Code::io_error, format("its answer has {} bytes, asked for {}", answer->bytes.size(), wanted));
   }
+  if (answer && !facts_.traits.takes(answer->memory)) {
+    answer = fail(Code::unsupported,
+                  format("the channel cannot send from memory of kind {}", static_cast<unsigned>(answer->memory)));
+  }
   if (!answer) {
     fetch->over = true;
     refuse(fetch->request.request, std::move(answer).error().with_context(

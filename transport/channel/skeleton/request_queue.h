@@ -46,6 +46,7 @@ class RequestQueue {
     std::uint64_t chunk_bytes = 0;
     std::uint64_t small_bytes = 0;  ///< Answers up to this size travel together.
     bool answers_cancels = false;   ///< By `ended`.
+    ChannelTraits traits;
   };
   RequestQueue(Service& service, const Facts& facts, Time now) : service_(service), facts_(facts), heard_(now) {}
 

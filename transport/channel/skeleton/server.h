@@ -25,8 +25,9 @@ class Port {
  public:
   virtual ~Port() = default;
 
-  virtual ChannelKind kind() const = 0;     ///< Any thread.
-  virtual std::string address() const = 0;  ///< Any thread.
+  virtual ChannelKind kind() const = 0;      ///< Any thread.
+  virtual ChannelTraits traits() const = 0;  ///< Any thread.
+  virtual std::string address() const = 0;   ///< Any thread.
   struct Taken {
     bool any = false;  ///< It did something.
     bool all = true;   ///< Nothing is left of what had come: silence is silence.
@@ -56,6 +57,7 @@ class Server final : public ChannelServer {
   ~Server() override;
 
   ChannelKind kind() const override { return port_->kind(); }
+  ChannelTraits traits() const override { return port_->traits(); }
   std::string address() const override { return port_->address(); }
   void cut_off(protocol::SessionId session) override;
   ChannelStat stat() const override;

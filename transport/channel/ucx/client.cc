@@ -293,13 +293,14 @@ Result<std::unique_ptr<ChannelClient>> open_ucx_client(const std::string& text, 
   auto connection = std::make_unique<ucx::UcxConnection>(text, options.believed);
   FRESHET_TRY(connection->start(address));
   const int descriptor = connection->worker_descriptor();
-  return Client::open(
-      std::move(connection),
-      {.kind = ChannelKind::ucx,
-       .address = text,
-       .rules = {.channel = "ucx", .chunk_bytes_min = ucx::kChunkBytesMin, .chunk_bytes_max = ucx::kChunkBytesMax},
-       .idle_rounds = ucx::kClientIdleRounds,
-       .descriptors = {descriptor}});
+  return Client::open(std::move(connection), {.kind = ChannelKind::ucx,
+                                              .address = text,
+                                              .rules = {.channel = "ucx",
+                                                        .traits = ucx::kUcxTraits,
+                                                        .chunk_bytes_min = ucx::kChunkBytesMin,
+                                                        .chunk_bytes_max = ucx::kChunkBytesMax},
+                                              .idle_rounds = ucx::kClientIdleRounds,
+                                              .descriptors = {descriptor}});
 }
 
 }  // namespace freshet::channel

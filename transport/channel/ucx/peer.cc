@@ -20,7 +20,8 @@ Peer::Peer(Worker& worker, Service& service, const UcxServerOptions& options, st
     : worker_(worker),
       options_(options),
       token_(token),
-      queue_(service, {.chunk_bytes = options.chunk_bytes, .small_bytes = kSmallAnswerBytes}, now) {}
+      queue_(service, {.chunk_bytes = options.chunk_bytes, .small_bytes = kSmallAnswerBytes, .traits = kUcxTraits},
+             now) {}
 
 Status Peer::accept(ucp_conn_request_h connection) {
   ucp_ep_params_t params{};

@@ -168,7 +168,10 @@ Result<std::unique_ptr<ChannelClient>> open_zmq_client(const std::string& addres
                                                                    parties_of(address, proof), options.window_bytes),
                       {.kind = ChannelKind::zmq,
                        .address = address,
-                       .rules = {.channel = "zmq", .chunk_bytes_max = zmq_channel::kChunkBytesMax, .in_order = true},
+                       .rules = {.channel = "zmq",
+                                 .traits = zmq_channel::kZmqTraits,
+                                 .chunk_bytes_max = zmq_channel::kChunkBytesMax,
+                                 .in_order = true},
                        .answers_cancels = true,
                        .descriptors = std::move(descriptors)});
 }

@@ -37,6 +37,7 @@ class ZmqPort final : public Port {
   ZmqPort(Service& service, const ZmqServerOptions& options, Parts parts);
 
   ChannelKind kind() const override { return ChannelKind::zmq; }
+  ChannelTraits traits() const override { return kZmqTraits; }
   std::string address() const override { return address_; }
   Taken receive() override;
   bool send() override;
@@ -188,8 +189,10 @@ void ZmqPort::welcome(const Identity& identity, const Frame& frame, int descript
     return listener_.put_out(descriptor);
   }
   const std::uint64_t most_bytes = options_.window_bytes;
-  const RequestQueue::Facts facts{
-      .chunk_bytes = options_.chunk_bytes, .small_bytes = kSmallAnswerBytes, .answers_cancels = true};
+  const RequestQueue::Facts facts{.chunk_bytes = options_.chunk_bytes,
+                                  .small_bytes = kSmallAnswerBytes,
+                                  .answers_cancels = true,
+                                  .traits = kZmqTraits};
   connections_.emplace(identity,
                        Peer{.descriptor = descriptor,
                             .key = std::string(key),

@@ -177,8 +177,8 @@ FetchInstall::Item& FetchInstall::item_of(std::uint64_t request, std::size_t pie
   return items_[batch->second[piece]];
 }
 
-Result<MutableBytes> FetchInstall::place(std::uint64_t request, std::size_t piece, Encoding encoding,
-                                         std::uint64_t bytes) {
+Result<channel::Place> FetchInstall::place(std::uint64_t request, std::size_t piece, Encoding encoding,
+                                           std::uint64_t bytes) {
   Item& item = item_of(request, piece);
   if (error_) return fail(Code::cancelled, "the fetch was given up");
   if (item.proved || item.received > 0 || item.request != request) {

@@ -95,8 +95,8 @@ class FetchInstall final : public channel::FetchSink {
   Result<FetchedVersion> take();
   const FetchTally& tally() const { return tally_; }
 
-  Result<MutableBytes> place(std::uint64_t request, std::size_t piece, channel::Encoding encoding,
-                             std::uint64_t bytes) override;
+  Result<channel::Place> place(std::uint64_t request, std::size_t piece, channel::Encoding encoding,
+                               std::uint64_t bytes) override;
   void on_bytes(std::uint64_t request, std::size_t piece, std::uint64_t bytes) override;
   void on_piece_done(std::uint64_t request, std::size_t piece) override;
   void on_request_done(std::uint64_t request, Status status) override;

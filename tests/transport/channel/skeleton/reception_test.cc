@@ -216,6 +216,29 @@ TEST_F(LyingServer, RandomWords) {
   }
 }
 
+/// Its memory is of a kind that no channel takes yet.
+class ElsewhereSink final : public FetchSink {
+ public:
+  Result<Place> place(std::uint64_t, std::size_t, Encoding, std::uint64_t bytes) override {
+    return Place(MutableBytes(memory_).first(bytes), static_cast<MemoryKind>(7));
+  }
+  void on_bytes(std::uint64_t, std::size_t, std::uint64_t) override { ADD_FAILURE(); }
+  void on_piece_done(std::uint64_t, std::size_t) override { ADD_FAILURE(); }
+  void on_request_done(std::uint64_t, Status) override {}
+
+ private:
+  std::vector<std::byte> memory_ = std::vector<std::byte>(40'000);
+};
+
+TEST(Reception, RefusesMemoryThatItsChannelDoesNotTake) {
+  ElsewhereSink sink;
+  Reception reception(kAnyOrder, two_pieces(), sink);
+  const auto placed = reception.place(chunk(0), kGrid);
+  ASSERT_FALSE(placed);
+  EXPECT_EQ(placed.error().code(), Code::unsupported) << placed.error().message();
+  EXPECT_FALSE(reception.was_lied_to());
+}
+
 class ServerInOrder : public ::testing::Test {
  protected:
   static Chunk next(std::uint32_t piece, std::uint64_t total, std::uint64_t offset, std::uint32_t encoding = 0) {
