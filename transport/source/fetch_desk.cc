@@ -3,29 +3,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <unordered_map>
 
 #include "core/base/check.h"
 #include "core/base/format.h"
 
 namespace freshet::serve {
 namespace {
-
-Status check_pieces(const channel::FetchRequest& request, const FetchDesk::Lease& lease) {
-  for (std::size_t i = 0; i < request.pieces.size(); ++i) {
-    const channel::Piece& piece = request.pieces[i];
-    const auto refuse = [&](std::string_view what) {
-      return fail(Code::invalid_argument, format("fetch {}: piece {} {}", to_string(lease.manifest->name), i, what));
-    };
-    const auto tensors = lease.manifest->architecture->tensors();
-    if (piece.tensor >= tensors.size()) return refuse(format("names tensor {}", piece.tensor));
-    const std::uint64_t bytes = tensors[piece.tensor].bytes();
-    if (piece.offset > bytes || piece.bytes > bytes - piece.offset) {
-      return refuse(format("asks for {} bytes from {} on, of {}", piece.bytes, piece.offset, bytes));
-    }
-    if (piece.base && (piece.offset != 0 || piece.bytes != bytes)) return refuse("wants a delta of a part");
-  }
-  return {};
-}
 
 /// How far an answer has come that is read where it comes to.
 class Coming final : public channel::ComingAnswer {
@@ -52,9 +36,8 @@ class Coming final : public channel::ComingAnswer {
 
 class FetchDesk::Fetch final : public channel::OpenFetch {
  public:
-  Fetch(FetchDesk& desk, channel::FetchRequest request, std::shared_ptr<const Lease> lease,
-        std::shared_ptr<std::atomic<std::uint64_t>> sent)
-      : desk_(desk), request_(std::move(request)), lease_(std::move(lease)), sent_(std::move(sent)) {}
+  Fetch(FetchDesk& desk, channel::FetchRequest request, std::shared_ptr<Row> row)
+      : desk_(desk), request_(std::move(request)), row_(std::move(row)), lease_(&row_->lease) {}
   ~Fetch() override { desk_.end_read(request_.lease); }
 
   Result<bool> can_answer(std::size_t index) override {
@@ -82,7 +65,7 @@ class FetchDesk::Fetch final : public channel::OpenFetch {
                   .memory = lease_->memory};
   }
 
-  void sent(std::uint64_t bytes) override { *sent_ += bytes; }
+  void sent(std::uint64_t bytes) override { row_->sent += bytes; }
   void release(std::size_t index) override { payloads_.erase(index); }
 
  private:
@@ -119,77 +102,66 @@ class FetchDesk::Fetch final : public channel::OpenFetch {
 
   FetchDesk& desk_;
   const channel::FetchRequest request_;
-  const std::shared_ptr<const Lease> lease_;
-  const std::shared_ptr<std::atomic<std::uint64_t>> sent_;
+  const std::shared_ptr<Row> row_;
+  const Lease* const lease_;
   std::unordered_map<std::size_t, DeltaCache::Payload> payloads_;
 };
 
 void FetchDesk::open_lease(protocol::LeaseId id, Lease lease) {
   FRESHET_CHECK(lease.manifest != nullptr && lease.segments != nullptr);
   FRESHET_CHECK(lease.coming != nullptr || lease.tensors.size() == lease.manifest->owners.size());
-  auto shared = std::make_shared<const Lease>(std::move(lease));
-  Row row{.lease = std::move(shared), .sent = std::make_shared<std::atomic<std::uint64_t>>(0)};
+  auto row = std::make_shared<Row>();
+  row->session = lease.session;
+  row->lease = std::move(lease);
   MutexLock lock(mutex_);
-  FRESHET_CHECK(leases_.try_emplace(id, std::move(row)).second);
+  leases_.open(id, std::move(row));
 }
 
 std::vector<std::pair<protocol::LeaseId, std::uint64_t>> FetchDesk::take_sent() {
   std::vector<std::pair<protocol::LeaseId, std::uint64_t>> all;
   MutexLock lock(mutex_);
-  for (const auto& [id, row] : leases_) {
-    if (const std::uint64_t bytes = row.sent->exchange(0); bytes > 0) all.emplace_back(id, bytes);
+  for (const auto& [id, row] : leases_.all()) {
+    if (const std::uint64_t bytes = row->sent.exchange(0); bytes > 0) all.emplace_back(id, bytes);
   }
   return all;
 }
 
 void FetchDesk::close_lease(protocol::LeaseId id) {
-  std::shared_ptr<const Lease> ended;
+  std::shared_ptr<Row> ended;
   {
     MutexLock lock(mutex_);
-    const auto row = leases_.find(id);
-    if (row == leases_.end()) return;
-    row->second.closed = true;
-    if (row->second.readers > 0) return;
-    ended = std::move(row->second.lease);
-    leases_.erase(row);
+    ended = leases_.close(id);
   }
-  on_closed_(id);
+  if (ended != nullptr) on_closed_(id);
 }
 
 void FetchDesk::end_read(protocol::LeaseId id) {
-  std::shared_ptr<const Lease> ended;
+  std::shared_ptr<Row> ended;
   {
     MutexLock lock(mutex_);
-    Row& row = leases_.at(id);
-    if (--row.readers > 0 || !row.closed) return;
-    ended = std::move(row.lease);
-    leases_.erase(id);
-    read_ended_.notify_all();
+    ended = leases_.end_read(id);
+    if (ended != nullptr) read_ended_.notify_all();
   }
-  on_closed_(id);
+  if (ended != nullptr) on_closed_(id);
 }
 
 std::set<protocol::SessionId> FetchDesk::close_all_of(const ServedSegments& segments) {
+  const auto is_of = [&](const Row& row) { return row.is_of(segments); };
   std::vector<protocol::LeaseId> ids;
   {
     MutexLock lock(mutex_);
-    for (const auto& [id, row] : leases_) {
-      if (row.is_of(segments)) ids.push_back(id);
-    }
+    ids = leases_.ids_of(is_of);
   }
   for (const protocol::LeaseId id : ids) close_lease(id);
   std::set<protocol::SessionId> reading;
   MutexLock lock(mutex_);
-  for (const auto& [id, row] : leases_) {
-    if (row.is_of(segments)) reading.insert(row.lease->session);
-  }
+  for (const protocol::LeaseId id : leases_.ids_of(is_of)) reading.insert(leases_.all().at(id)->session);
   return reading;
 }
 
 void FetchDesk::wait_unread(const ServedSegments& segments) {
-  const auto is_of = [&](const auto& entry) { return entry.second.is_of(segments); };
   MutexLock lock(mutex_);
-  while (std::any_of(leases_.begin(), leases_.end(), is_of)) read_ended_.wait(mutex_);
+  while (!leases_.ids_of([&](const Row& row) { return row.is_of(segments); }).empty()) read_ended_.wait(mutex_);
 }
 
 void FetchDesk::keep_deltas_of(const ComingVersion& coming) {
@@ -203,26 +175,27 @@ void FetchDesk::keep_deltas_of(const ComingVersion& coming) {
 }
 
 Result<std::unique_ptr<channel::OpenFetch>> FetchDesk::open(const channel::FetchRequest& request) {
-  std::shared_ptr<const Lease> lease;
-  std::shared_ptr<std::atomic<std::uint64_t>> sent;
+  std::shared_ptr<Row> row;
   {
     MutexLock lock(mutex_);
-    const auto row = leases_.find(request.lease);
-    const bool living = row != leases_.end() && !row->second.closed && row->second.lease->session == request.session &&
-                        row->second.lease->manifest->name.number == request.version;
-    // The same answer whatever is wrong: who does not know the lease learns nothing about it.
-    if (!living)
+    auto living = leases_.living(request.session, request.lease, Time{});
+    const bool is_named = living && (*living)->lease.manifest->name.number == request.version;
+    if (!is_named) {
+      // The same words whatever is wrong: who does not know the lease learns nothing about it.
       return fail(Code::failed_precondition,
                   format("fetch version {}: the lease does not exist, or it has ended", request.version));
-    if (row->second.lease->coming != nullptr && row->second.lease->coming->is_given_up()) {
+    }
+    row = std::move(*living);
+    if (row->lease.coming != nullptr && row->lease.coming->is_given_up()) {
       return fail(Code::unavailable, format("fetch version {}: it is not coming any more", request.version));
     }
-    ++row->second.readers;
-    lease = row->second.lease;
-    sent = row->second.sent;
+    ++row->readers;
   }
-  auto fetch = std::make_unique<Fetch>(*this, request, lease, std::move(sent));
-  FRESHET_TRY(check_pieces(request, *lease));
+  auto fetch = std::make_unique<Fetch>(*this, request, row);
+  const auto tensors = row->lease.manifest->architecture->tensors();
+  FRESHET_TRY(check_pieces(request.pieces, to_string(row->lease.manifest->name), [&](std::uint32_t tensor) {
+    return tensor < tensors.size() ? std::optional(tensors[tensor].bytes()) : std::nullopt;
+  }));
   return fetch;
 }
 

@@ -18,7 +18,6 @@
 #include <functional>
 #include <memory>
 #include <set>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -28,6 +27,7 @@
 #include "transport/channel/channel.h"
 #include "transport/source/coming_version.h"
 #include "transport/source/delta_cache.h"
+#include "transport/source/lease_book.h"
 #include "transport/source/served_segments.h"
 
 namespace freshet::serve {
@@ -69,12 +69,10 @@ class FetchDesk final : public channel::FetchSource {
 
  private:
   class Fetch;
-  struct Row {
-    std::shared_ptr<const Lease> lease;
-    std::shared_ptr<std::atomic<std::uint64_t>> sent;  ///< Bytes, since take_sent().
-    std::uint64_t readers = 0;
-    bool closed = false;
-    bool is_of(const ServedSegments& segments) const { return lease->segments.get() == &segments; }
+  struct Row : Leased {
+    Lease lease;
+    std::atomic<std::uint64_t> sent{0};  ///< Bytes, since take_sent().
+    bool is_of(const ServedSegments& segments) const { return lease.segments.get() == &segments; }
   };
   void end_read(protocol::LeaseId id) FRESHET_EXCLUDES(mutex_);
 
@@ -82,7 +80,7 @@ class FetchDesk final : public channel::FetchSource {
   DeltaCache deltas_;
   mutable Mutex mutex_;
   CondVar read_ended_;
-  std::unordered_map<protocol::LeaseId, Row> leases_ FRESHET_GUARDED_BY(mutex_);
+  LeaseBook<Row> leases_ FRESHET_GUARDED_BY(mutex_);
 };
 
 }  // namespace freshet::serve

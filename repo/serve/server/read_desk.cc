@@ -42,7 +42,8 @@ std::optional<Error> ReadDesk::why_no_lease(const Session& session, std::size_t 
   if (session.leases >= limits_.leases_per_session_max) {
     return full(format("the session has {} leases, the most that one session may have", session.leases));
   }
-  if (leases_.size() >= limits_.leases_max) return full(format("{} leases are given out already", leases_.size()));
+  if (leases_.all().size() >= limits_.leases_max)
+    return full(format("{} leases are given out already", leases_.all().size()));
   if (parts > limits_.parts_max - parts_) return full(format("the leases given out name {} ranges already", parts_));
   if (session.key.empty()) return std::nullopt;
   const Session sum = sum_of_key(session);
@@ -58,14 +59,7 @@ std::optional<Error> ReadDesk::why_no_lease(const Session& session, std::size_t 
 
 void ReadDesk::end_session(SessionId session) {
   const MutexLock lock(mutex_);
-  std::vector<LeaseId> ended;
-  for (const auto& [id, lease] : leases_) {
-    if (lease->session == session) ended.push_back(id);
-  }
-  for (const LeaseId id : ended) {
-    close(*leases_.at(id));
-    forget_if_over(id);
-  }
+  for (const LeaseId id : leases_.ids_of([&](const Lease& lease) { return lease.session == session; })) close(id);
   sessions_.erase(session);
 }
 
@@ -113,66 +107,54 @@ Result<LeaseId> ReadDesk::lend(SessionId session, Subject subject, Time now) {
   ++owner->second.leases;
   owner->second.parts += parts;
   parts_ += parts;
-  leases_.emplace(id, std::move(lease));
+  leases_.open(id, std::move(lease));
   return id;
 }
 
 Status ReadDesk::renew(SessionId session, LeaseId id, Time now) {
   const MutexLock lock(mutex_);
-  const auto at = leases_.find(id);
-  if (at == leases_.end() || at->second->session != session || at->second->closed || at->second->until < now) {
-    return fail(Code::failed_precondition, "the lease does not exist, or it has ended");
-  }
-  at->second->until = now + limits_.lifetime;
+  FRESHET_ASSIGN(const auto lease, leases_.living(session, id, now));
+  lease->until = now + limits_.lifetime;
   return {};
 }
 
 void ReadDesk::end(SessionId session, LeaseId id) {
   const MutexLock lock(mutex_);
-  const auto at = leases_.find(id);
-  if (at == leases_.end() || at->second->session != session) return;
-  close(*at->second);
-  forget_if_over(id);
+  // One that ran out, too.
+  if (leases_.living(session, id, Time{})) close(id);
 }
 
-void ReadDesk::close(Lease& lease) {
-  if (std::exchange(lease.closed, true)) return;
-  parts_ -= lease.subject.parts.size();
+void ReadDesk::close(LeaseId id) {
+  const Lease& lease = *leases_.all().at(id);
   const auto owner = sessions_.find(lease.session);
-  if (owner == sessions_.end()) return;
-  --owner->second.leases;
-  owner->second.parts -= lease.subject.parts.size();
-}
-
-void ReadDesk::forget_if_over(LeaseId id) {
-  const auto at = leases_.find(id);
-  if (at != leases_.end() && at->second->closed && at->second->fetches == 0) leases_.erase(at);
+  if (!lease.closed) parts_ -= lease.subject.parts.size();
+  if (!lease.closed && owner != sessions_.end()) {
+    --owner->second.leases;
+    owner->second.parts -= lease.subject.parts.size();
+  }
+  leases_.close(id);
 }
 
 std::vector<SessionId> ReadDesk::on_tick(Time now) {
   std::vector<SessionId> to_cut;
   const MutexLock lock(mutex_);
-  for (auto at = leases_.begin(); at != leases_.end();) {
-    const auto next = std::next(at);
-    Lease& lease = *at->second;
-    if (lease.until < now) close(lease);
-    if (lease.staged != 0 && now - lease.moved > limits_.stall) {
-      close(lease);
-      to_cut.push_back(lease.session);
-      lease.moved = now;  // Cutting takes a moment.
-    }
-    forget_if_over(at->first);
-    at = next;
+  const auto is_stalled = [&](const Lease& lease) { return lease.staged != 0 && now - lease.moved > limits_.stall; };
+  for (const LeaseId id : leases_.ids_of(is_stalled)) {
+    Lease& lease = *leases_.all().at(id);
+    to_cut.push_back(lease.session);
+    lease.moved = now;  // Cutting takes a moment.
+    close(id);
   }
+  for (const LeaseId id : leases_.ids_of([&](const Lease& lease) { return lease.until < now; })) close(id);
   return to_cut;
 }
 
 ReadDesk::Stat ReadDesk::stat() const {
   const MutexLock lock(mutex_);
   Stat stat{.leases = 0, .fetches = 0, .staged_bytes = staged_};
-  for (const auto& [id, lease] : leases_) {
+  for (const auto& [id, lease] : leases_.all()) {
     stat.leases += lease->closed ? 0 : 1;
-    stat.fetches += lease->fetches;
+    stat.fetches += lease->readers;
   }
   return stat;
 }

@@ -33,6 +33,7 @@
 #include "repo/provider_repository.h"
 #include "repo/serve/server/workers.h"
 #include "transport/channel/channel.h"
+#include "transport/source/lease_book.h"
 
 namespace freshet::rpc {
 
@@ -106,15 +107,11 @@ class ReadDesk final : public channel::FetchSource {
 
  private:
   class Fetch;
-  struct Lease {
-    SessionId session = 0;
+  struct Lease : serve::Leased {
     Subject subject;
     std::shared_ptr<const void> kept;
-    Time until{};
     Time moved{};  ///< When something of it was last read or sent.
-    std::size_t fetches = 0;
     std::uint64_t staged = 0;
-    bool closed = false;
   };
   struct Session {
     std::string key;
@@ -151,12 +148,9 @@ class ReadDesk final : public channel::FetchSource {
   using Job = std::pair<std::shared_ptr<Reading>, std::size_t>;
 
   static void lay_out(Reading& reading, std::uint64_t block_bytes);
-  Status check(std::span<const channel::Piece> pieces, const Subject& subject) const;
-  /// failed_precondition for one that is not living, or not this session's.
-  Result<std::shared_ptr<Lease>> living(SessionId session, LeaseId id) const FRESHET_REQUIRES(mutex_);
+  Status check(const std::vector<channel::Piece>& pieces, const Subject& subject) const;
   Status check(const Subject& subject) const;
-  void close(Lease& lease) FRESHET_REQUIRES(mutex_);
-  void forget_if_over(LeaseId id) FRESHET_REQUIRES(mutex_);
+  void close(LeaseId id) FRESHET_REQUIRES(mutex_);
   /// Takes memory for the blocks that come next, and says what is to be read into it.
   void feed(const std::shared_ptr<Reading>& reading, std::vector<Job>& jobs) FRESHET_REQUIRES(mutex_);
   void feed_hungry(std::vector<Job>& jobs) FRESHET_REQUIRES(mutex_);
@@ -177,7 +171,7 @@ class ReadDesk final : public channel::FetchSource {
   std::size_t parts_ FRESHET_GUARDED_BY(mutex_) = 0;
   std::uint64_t staged_ FRESHET_GUARDED_BY(mutex_) = 0;
   std::unordered_map<SessionId, Session> sessions_ FRESHET_GUARDED_BY(mutex_);
-  std::unordered_map<LeaseId, std::shared_ptr<Lease>> leases_ FRESHET_GUARDED_BY(mutex_);
+  serve::LeaseBook<Lease> leases_ FRESHET_GUARDED_BY(mutex_);
   std::deque<std::weak_ptr<Reading>> hungry_ FRESHET_GUARDED_BY(mutex_);
   Workers readers_;
 };

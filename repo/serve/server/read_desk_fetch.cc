@@ -30,29 +30,15 @@ class ReadDesk::Fetch final : public OpenFetch {
   const std::shared_ptr<Reading> reading_;
 };
 
-Status ReadDesk::check(std::span<const Piece> pieces, const Subject& subject) const {
+Status ReadDesk::check(const std::vector<Piece>& pieces, const Subject& subject) const {
+  FRESHET_TRY(serve::check_pieces(pieces, "what was lent", [&](std::uint32_t part) {
+    return part < subject.parts.size() ? std::optional(subject.parts[part].bytes) : std::nullopt;
+  }));
   for (const Piece& piece : pieces) {
-    if (piece.tensor >= subject.parts.size()) {
-      return fail(Code::invalid_argument, format("the lease has {} parts, not {}", subject.parts.size(), piece.tensor));
-    }
-    const std::uint64_t bytes = subject.parts[piece.tensor].bytes;
-    if (piece.offset > bytes || piece.bytes > bytes - piece.offset) {
-      return fail(Code::invalid_argument, format("part {} of the lease has {} bytes", piece.tensor, bytes));
-    }
-    if (piece.bytes > limits_.block_bytes) {
-      return fail(Code::invalid_argument, format("a piece has at most {} bytes", limits_.block_bytes));
-    }
+    if (piece.bytes <= limits_.block_bytes) continue;
+    return fail(Code::invalid_argument, format("a piece has at most {} bytes", limits_.block_bytes));
   }
   return {};
-}
-
-Result<std::shared_ptr<ReadDesk::Lease>> ReadDesk::living(SessionId session, LeaseId id) const {
-  const auto at = leases_.find(id);
-  if (at == leases_.end() || at->second->session != session || at->second->closed ||
-      at->second->until < system_clock().now()) {
-    return fail(Code::failed_precondition, "the lease does not exist, or it has ended");
-  }
-  return at->second;
 }
 
 void ReadDesk::lay_out(Reading& reading, std::uint64_t block_bytes) {
@@ -73,7 +59,7 @@ Result<std::unique_ptr<OpenFetch>> ReadDesk::open(const FetchRequest& request) {
   auto reading = std::make_shared<Reading>();
   {
     const MutexLock lock(mutex_);
-    FRESHET_ASSIGN(reading->lease, living(request.session, request.lease));
+    FRESHET_ASSIGN(reading->lease, leases_.living(request.session, request.lease, system_clock().now()));
   }
   const Subject& subject = reading->lease->subject;
   if (request.version != subject.version()) return fail(Code::invalid_argument, "the lease is for another version");
@@ -84,7 +70,7 @@ Result<std::unique_ptr<OpenFetch>> ReadDesk::open(const FetchRequest& request) {
   {
     const MutexLock lock(mutex_);
     if (reading->lease->closed) return fail(Code::failed_precondition, "the lease has ended");
-    ++reading->lease->fetches;
+    ++reading->lease->readers;
     feed(reading, jobs);
   }
   post(std::move(jobs));
@@ -99,8 +85,7 @@ ReadDesk::Fetch::~Fetch() {
     for (Block& block : reading_->blocks) {
       if (block.step == Step::ready) desk_.give_back(*reading_, block);
     }
-    --reading_->lease->fetches;
-    desk_.forget_if_over(id_);
+    desk_.leases_.end_read(id_);
     desk_.feed_hungry(jobs);
   }
   desk_.post(std::move(jobs));
