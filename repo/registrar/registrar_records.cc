@@ -8,6 +8,26 @@
 #include "repo/records/records.h"
 
 namespace freshet {
+namespace {
+
+constexpr std::size_t kDigitsMax = 20;  ///< Of a 64-bit number.
+
+bool is_number(const SharedRecord& record) {
+  return record.key.starts_with(kNumberPrefix) && record.key.size() <= kSharedKeyBytesMax &&
+         (!record.value || record.value->size() <= kDigitsMax);
+}
+
+bool grows(std::span<const SharedRecord> expected, const SharedRecord& next) {
+  if (!is_number(next) || !next.value) return false;
+  const auto before = std::ranges::find_if(
+      expected, [&](const SharedRecord& record) { return record.key == next.key && is_number(record); });
+  if (before == expected.end()) return false;
+  const Result<VersionNumber> from = last_number(*before);
+  const Result<VersionNumber> to = last_number(next);
+  return from && to && *to > *from && (*to <= kGivenNumberMax || *to == *from + 1);
+}
+
+}  // namespace
 
 SharedRecord number_record(const std::string& model, VersionNumber last) {
   return {.key = kNumberPrefix + model, .value = format("{}", last)};
@@ -31,6 +51,11 @@ Result<bool> is_greater_number(const SharedRecord& one, const SharedRecord& othe
   FRESHET_ASSIGN(const VersionNumber last, last_number(one));
   FRESHET_ASSIGN(const VersionNumber other_last, last_number(other));
   return last > other_last;
+}
+
+bool only_counts(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) {
+  if (changes.empty() || expected.size() > kCountedMax || changes.size() > kCountedMax) return false;
+  return std::ranges::all_of(changes, [&](const SharedRecord& next) { return grows(expected, next); });
 }
 
 // One "name number" a line, by name.

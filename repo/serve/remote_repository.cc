@@ -22,13 +22,10 @@ Result<std::shared_ptr<Link>> RemoteRepository::link() const {
 }
 
 Status RemoteRepository::recognize(Link& opened, Time deadline) const {
-  FRESHET_ASSIGN(Conversation conversation, opened.begin([&](Builder& builder) {
-    return wire::CreateAskShared(builder, builder.CreateString(options_.known_by));
-  }));
+  FRESHET_ASSIGN(Conversation conversation, opened.begin(AskShared{options_.known_by}));
   FRESHET_ASSIGN(const Response response, conversation.next(deadline));
-  FRESHET_ASSIGN(const wire::Shared* const shared, body_of<wire::Shared>(response));
-  std::optional<std::string> told;
-  if (shared->record() != nullptr) told = rpc::read(*shared->record()).value;
+  FRESHET_ASSIGN(SharedRecord record, answer_in<AskShared>(response));
+  std::optional<std::string> told = std::move(record.value);
   if (known_as_ && told != known_as_) {
     return fail(Code::unavailable, format("another repository is at {} now: {}, not {}", opened.address(),
                                           told ? *told : std::string("which has no id"), *known_as_));
@@ -42,9 +39,9 @@ Result<Response> RemoteRepository::last_answer(Conversation& conversation, Durat
   const Time deadline = deadline_in(at_most);
   for (;;) {
     FRESHET_ASSIGN(Response response, conversation.next(deadline));
-    const auto* const step = response->body_as_Progress();
-    if (step == nullptr) return response;
-    if (progress) progress(step->done(), step->total());
+    const auto advance = step_in<Advance>(response);
+    if (!advance) return response;
+    if (progress) progress(advance->done, advance->total);
   }
 }
 

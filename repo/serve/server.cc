@@ -17,8 +17,6 @@
 #include "core/base/interruption.h"
 #include "core/base/wake.h"
 #include "repo/serve/server/answers.h"
-#include "repo/serve/server/questions.h"
-#include "repo/serve/server/rights.h"
 #include "repo/serve/server/workers.h"
 #include "transport/zmq/authenticator.h"
 #include "transport/zmq/listener.h"
@@ -104,7 +102,7 @@ class Server final : public RepositoryServer {
   void send(const Peer& peer, Encoded message);
   /// Ends a client that does not read: its session here, and its connection where that is tcp.
   void put_out(const Peer& peer);
-  Workers& workers_of(const wire::Request& question);
+  Workers& workers_of(std::uint16_t verb);
   void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
 
   ProviderRepository& repository_;
@@ -256,7 +254,7 @@ void Server::take_messages() {
 
 void Server::take(const Peer& peer, const std::vector<zmq::message_t>& parts) {
   auto request = Received<wire::Request>::open(bytes_of(parts[1]));
-  const bool has_data = request && (*request)->body_type() == wire::Ask::Chunk;
+  const bool has_data = request && request->verb() == kVerb<Chunk>;
   if (!request || has_data != (parts.size() == 3)) {
     rejects_.count(request ? "a message with a part too many" : request.error().message(), now());
     return machine_.on_broken(peer, "a message that is not of this protocol");
@@ -265,34 +263,32 @@ void Server::take(const Peer& peer, const std::vector<zmq::message_t>& parts) {
 }
 
 void Server::take_question(const Peer& peer, Question question, const std::vector<zmq::message_t>& parts) {
-  const wire::Request& request = **question;
+  const Received<wire::Request>& said = *question;
+  const std::uint64_t number = said->request();
   const Time at = now();
-  if (request.body() == nullptr) return machine_.on_broken(peer, "a message without a body");
-  switch (request.body_type()) {
-    case wire::Ask::Hello:
-      return machine_.on_hello(peer, request.request(), request.body_as_Hello()->protocol(), at, sender_key(parts[1]));
-    case wire::Ask::Ping: return machine_.on_ping(peer, at);
-    case wire::Ask::Bye: return machine_.on_bye(peer);
-    case wire::Ask::Chunk: {
-      const wire::Chunk& chunk = *request.body_as_Chunk();
-      return machine_.on_chunk(peer, chunk.upload(), chunk.offset(), bytes_of(parts[2]), at);
-    }
-    case wire::Ask::Abandon: return machine_.on_abandon(peer, request.body_as_Abandon()->upload(), at);
-    default: break;
+  if (const wire::Hello* const hello = said->body_as_Hello()) {
+    return machine_.on_hello(peer, number, hello->protocol(), at, sender_key(parts[1]));
   }
-  if (authenticator_ != nullptr && !authenticator_->may(needed_right(request), sender_key(parts[1]))) {
-    return machine_.on_refused(peer, request.request(), missing_right(request), at);
+  if (said.said() == nullptr) return machine_.on_broken(peer, "a message without a body");
+  if (said.verb() == kVerb<Ping>) return machine_.on_ping(peer, at);
+  if (said.verb() == kVerb<Bye>) return machine_.on_bye(peer);
+  if (const auto chunk = step_in<Chunk>(said)) {
+    return machine_.on_chunk(peer, chunk->upload, chunk->offset, bytes_of(parts[2]), at);
   }
-  const std::size_t bytes_max = question_bytes_max(request.body_type());
-  if (question->bytes() > bytes_max) {
+  if (const auto abandon = step_in<Abandon>(said)) return machine_.on_abandon(peer, abandon->upload, at);
+  const Terms terms = terms_of(said.verb());
+  if (authenticator_ != nullptr && !authenticator_->may(terms.right, sender_key(parts[1]))) {
+    return machine_.on_refused(peer, number, lacking(terms), at);
+  }
+  if (said.bytes() > terms.bytes_max()) {
     return machine_.on_refused(
-        peer, request.request(),
+        peer, number,
         Error(Code::invalid_argument,
-              format("a question of {} bytes is longer than the {} that one of its kind may have", question->bytes(),
-                     bytes_max)),
+              format("a question of {} bytes is longer than the {} that one of its kind may have", said.bytes(),
+                     terms.bytes_max())),
         at);
   }
-  machine_.on_call(peer, request.request(), std::move(question), at);
+  machine_.on_call(peer, number, std::move(question), at);
 }
 
 void Server::post(Worked worked) {
@@ -331,19 +327,14 @@ void Server::carry_out() {
 
 void Server::carry_out(action::Welcome& welcome) {
   bulk_->begin_session(welcome.session, authenticator_ != nullptr ? std::string_view(welcome.owner) : "");
-  Builder builder;
-  const auto host = builder.CreateString(host_);
   send(welcome.peer,
-       reply(builder, welcome.request, wire::CreateWelcome(builder, kProtocolVersion, welcome.session, 0, host)));
+       reply(welcome.request, Welcome{.protocol = kProtocolVersion, .session = welcome.session, .host = host_}));
 }
 
-void Server::carry_out(action::Pong& pong) {
-  Builder builder;
-  send(pong.peer, reply(builder, 0, wire::CreatePong(builder, builder.CreateVector(pong.running))));
-}
+void Server::carry_out(action::Pong& pong) { send(pong.peer, reply(0, Pong{.running = std::move(pong.running)})); }
 
-Workers& Server::workers_of(const wire::Request& question) {
-  switch (queue_of(question)) {
+Workers& Server::workers_of(std::uint16_t verb) {
+  switch (terms_of(verb).queue) {
     case WorkQueue::write: return writers_;
     case WorkQueue::slow: return slow_;
     case WorkQueue::verify: return verifiers_;
@@ -352,7 +343,7 @@ Workers& Server::workers_of(const wire::Request& question) {
 }
 
 void Server::carry_out(action::Run& run) {
-  workers_of(**run.question)
+  workers_of(run.question->verb())
       .post(
           [this, ticket = run.ticket, session = run.session,
            owner = authenticator_ != nullptr ? run.owner : std::string(),
@@ -366,7 +357,7 @@ void Server::carry_out(action::Run& run) {
                 .progress = [&](Encoded progress) {
                   post({.ticket = ticket, .outcome = {.reply = std::move(progress)}, .is_progress = true});
                 }};
-            Outcome outcome = answer(with, **question);
+            Outcome outcome = answer(with, *question);
             question.reset();  // From here on it does not count.
             post({.ticket = ticket, .outcome = std::move(outcome)});
           },
@@ -397,17 +388,13 @@ void Server::carry_out(action::Reply& reply_action) { send(reply_action.peer, st
 void Server::carry_out(action::Refuse& refuse) { send(refuse.peer, failure(refuse.request, refuse.error)); }
 
 void Server::carry_out(action::Invite& invite) {
-  Builder builder;
-  std::vector<std::uint32_t> tensors;
-  for (const Upload::Part& part : invite.upload->parts()) tensors.push_back(part.tensor);
-  const auto list = builder.CreateVector(tensors);
-  send(invite.peer,
-       reply(builder, invite.request, wire::CreateUpload(builder, invite.request, list, ServerLimits().window_bytes)));
+  Invitation invitation{.upload = invite.request, .tensors = {}, .window = ServerLimits().window_bytes};
+  for (const Upload::Part& part : invite.upload->parts()) invitation.tensors.push_back(part.tensor);
+  send(invite.peer, reply(invite.request, invitation));
 }
 
 void Server::carry_out(action::Credit& credit) {
-  Builder builder;
-  send(credit.peer, reply(builder, credit.request, wire::CreateCredit(builder, credit.request, credit.bytes)));
+  send(credit.peer, reply(credit.request, Credit{.upload = credit.request, .bytes = credit.bytes}));
 }
 
 void Server::send(const Peer& peer, Encoded message) {

@@ -67,126 +67,104 @@ Input input_of(const Encoded& message) {
   return Input(bytes.begin(), bytes.end());
 }
 
-template <typename Make>
-Input asked(const Make& make) {
-  Builder builder;
-  return input_of(request(builder, 7, make(builder)));
+template <typename Asked>
+Input asked(const Asked& question) {
+  return input_of(request(7, question));
 }
 
-template <typename Value>
-Input answered(const Value& value) {
-  Builder builder;
-  return input_of(reply(builder, 7, rpc::put(builder, value)));
+template <typename Asked>
+Input answered(const typename Asked::Answer& value) {
+  return input_of(answer_to<Asked>(7, value));
 }
 
 void add_questions(std::vector<Input>& seeds) {
-  const TestVersion& first = world().versions[0];
+  const VersionName first = world().versions[0].manifest.name;
   const TestVersion& last = world().versions[2];
-  const wire::Id id = wire_id(last.manifest.id);
-  const auto name = [&](Builder& builder) { return rpc::put(builder, last.manifest.name); };
+  const VersionName name = last.manifest.name;
+  const VersionId id = last.manifest.id;
   TestVersion next = last;
   next.manifest.id = test_id(9);
   next.manifest.owners = last.manifest.owners.with_written(next.manifest.id, std::vector<std::uint32_t>{1});
   const Manifest manifest = encodable(next.manifest).value();
   const Repository::PutOptions options{.quality = 0.5,
                                        .placed = Placed{.placement = 1, .attempt = 3, .elsewhere = {0}}};
-  seeds.push_back(asked([&](Builder& b) { return rpc::put(b, manifest, {}); }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskWanted(b, rpc::put(b, manifest, options)); }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskRecord(b, name(b)); }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskFind(b, &id); }));
-  const std::vector<wire::Range> ranges = {wire::Range(4, 20, 0), wire::Range(0, 8, 1)};
-  seeds.push_back(asked([&](Builder& b) {
-    const auto version = name(b);
-    return wire::CreateAskBytes(b, version, &id, b.CreateVectorOfStructs(ranges));
-  }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskContributors(b, name(b)); }));
-  seeds.push_back(asked([&](Builder& b) {
-    const auto a = rpc::put(b, first.manifest.name);
-    return wire::CreateAskDiff(b, a, name(b));
-  }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskVerify(b, name(b)); }));
+  seeds.push_back(asked(Put{{manifest, {}}}));
+  seeds.push_back(asked(AskWanted{{manifest, options}}));
+  seeds.push_back(asked(AskRecord{{name}}));
+  seeds.push_back(asked(AskFind{id}));
+  seeds.push_back(asked(AskBytes{name, id, {{0, 4, 20}, {1, 0, 8}}}));
+  seeds.push_back(asked(AskSegments{{{last.manifest.owners[0], 4, 20}}}));
+  seeds.push_back(asked(Lend{name, id, {{0, 4, 20}}, {}}));
+  seeds.push_back(asked(AskContributors{{name}}));
+  seeds.push_back(asked(AskDiff{{first, name}}));
+  seeds.push_back(asked(AskVerify{name}));
   MatchQuery query{.graph = MatchGraph::of(*last.manifest.architecture),
                    .top = 3,
                    .least_quality = 0.25,
                    .tags = {{"k", "v"}},
-                   .exclude_lineage = first.manifest.name};
-  seeds.push_back(asked([&](Builder& b) { return rpc::put(b, query); }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateSettlePut(b, &id, 5); }));
-  const wire::PinLease lease(1, 2);
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateRenewPins(b, &lease); }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreatePin(b, name(b), b.CreateString("me"), false, &lease); }));
-  seeds.push_back(asked([&](Builder& b) {
-    const std::vector<wire::Segment> segments{rpc::wire_segment(last.manifest.owners[0])};
-    const std::vector<wire::Digest> digests{wire::Digest(last.manifest.digests[0].low, last.manifest.digests[0].high)};
-    const auto names = b.CreateVectorOfStructs(segments);
-    const auto sizes = b.CreateVector(std::vector<std::uint64_t>{7});
-    return wire::CreateReviveSegments(b, names, sizes, b.CreateVectorOfStructs(digests));
-  }));
-  seeds.push_back(asked([&](Builder& b) {
-    const auto prefix = b.CreateString("number/");
-    return wire::CreateListShared(b, prefix, b.CreateString("number/net"));
-  }));
-  seeds.push_back(asked([&](Builder& b) {
-    const auto one = rpc::put(b, SharedRecord{.key = "placement", .value = "x"});
-    const auto records = b.CreateVector(&one, 1);
-    return wire::CreateChangeShared(b, records, records);
-  }));
+                   .exclude_lineage = first};
+  seeds.push_back(asked(Match{query}));
+  query.pin_by = "me";
+  seeds.push_back(asked(MatchAndPin{query}));
+  seeds.push_back(asked(Annotate{name, {.sets_quality = true, .tags = {{"k", std::nullopt}, {"l", "v"}}}}));
+  seeds.push_back(asked(SettlePut{id, 5}));
+  seeds.push_back(asked(RenewPins{{.high = 1, .low = 2}}));
+  seeds.push_back(asked(Pin{name, "me", false, {.stays = false, .lease = PinLease{.high = 1, .low = 2}}}));
+  seeds.push_back(asked(ReviveSegments{{{last.manifest.owners[0], 7, last.manifest.digests[0]}}}));
+  seeds.push_back(asked(ListShared{"number/", "number/net"}));
+  const std::vector<SharedRecord> records{{.key = "placement", .value = "x"}};
+  seeds.push_back(asked(ChangeShared{records, records}));
+  seeds.push_back(asked(Count{{{{.key = "number/net", .value = "3"}}, {{.key = "number/net", .value = "4"}}}}));
   const PutToken token = world().repository->part_puts().begin_put("net", test_id(10), manifest.architecture).value();
-  const wire::Token wire_form = wire_token(token);
-  seeds.push_back(asked([&](Builder& b) {
-    const Bytes encoded = manifest.architecture->encoded();
-    const auto model = b.CreateString("net");
-    const auto bytes = b.CreateVector(reinterpret_cast<const std::uint8_t*>(encoded.data()), encoded.size());
-    return wire::CreateBeginPut(b, model, &id, bytes);
-  }));
-  seeds.push_back(asked([&](Builder& b) {
-    const TensorPart part{.tensor = 0, .offset = 4, .count = 3, .stride = 10, .length = 8, .bytes = {}, .digest = {}};
-    const std::vector<wire::Part> parts{wire_part(part, last.manifest.digests[0]), wire_part(part, {})};
-    return wire::CreatePutParts(b, &wire_form, b.CreateVectorOfStructs(parts));
-  }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateAskPartDigests(b, &wire_form); }));
-  seeds.push_back(asked([&](Builder& b) { return wire::CreateAbortPut(b, &wire_form); }));
-  seeds.push_back(asked([&](Builder& b) {
-    const auto put = rpc::put(b, manifest, options);
-    return wire::CreateCommitPut(b, &wire_form, put);
-  }));
-  seeds.push_back(asked([&](Builder& b) {
-    return wire::CreateAddReferrer(
-        b, rpc::put(b, ExternalReferrer{
-                           .version = test_id(8), .attempt = 2, .home = "p1", .segments = {last.manifest.owners[0]}}));
-  }));
+  seeds.push_back(asked(BeginPut{"net", id, manifest.architecture}));
+  TensorPart part{.tensor = 0, .offset = 4, .count = 3, .stride = 10, .length = 8, .bytes = {}};
+  part.digest = last.manifest.digests[0];
+  seeds.push_back(asked(PutParts{token, {part, part}}));
+  seeds.push_back(asked(AskPartDigests{{token}}));
+  seeds.push_back(asked(AbortPut{{token}}));
+  seeds.push_back(asked(CommitPut{token, {manifest, options}}));
+  seeds.push_back(
+      asked(AddReferrer{{.version = test_id(8), .attempt = 2, .home = "p1", .segments = {last.manifest.owners[0]}}}));
 }
 
 void add_answers(std::vector<Input>& seeds) {
   const ProviderRepository& repository = *world().repository;
   const VersionName name = world().versions[2].manifest.name;
-  seeds.push_back(answered(repository.get(name).value()));
-  seeds.push_back(answered(repository.owners(name).value()));
-  seeds.push_back(answered(repository.lineage(name).value()));
-  seeds.push_back(answered(repository.contributors(name).value()));
-  seeds.push_back(answered(repository.diff(world().versions[0].manifest.name, name).value()));
-  seeds.push_back(answered(MatchAnswer{.top = {{.version = name, .id = test_id(3), .quality = 1.0}}, .as_of = 4}));
-  seeds.push_back(answered(std::vector<Alias>{{"best", 2}}));
-  seeds.push_back(answered(GcReport{
+  seeds.push_back(answered<AskRecord>(repository.get(name).value()));
+  seeds.push_back(answered<AskOwners>(repository.owners(name).value()));
+  seeds.push_back(answered<AskLineage>(repository.lineage(name).value()));
+  seeds.push_back(answered<AskContributors>(repository.contributors(name).value()));
+  seeds.push_back(answered<AskDiff>(repository.diff(world().versions[0].manifest.name, name).value()));
+  seeds.push_back(
+      answered<Match>(MatchAnswer{.top = {{.version = name, .id = test_id(3), .quality = 1.0}}, .as_of = 4}));
+  seeds.push_back(answered<AskAliases>(std::vector<Alias>{{"best", 2}}));
+  seeds.push_back(answered<Gc>(GcReport{
       .freed_bytes = 3, .rows = {{.writer = test_id(1), .version = name, .named_by = {name}}}, .notes = {"one"}}));
-  seeds.push_back(answered(std::vector<ExternalReferrer>{{.version = test_id(8), .home = "p", .segments = {{}}}}));
-  seeds.push_back(answered(repository.stat().value()));
-  seeds.push_back(answered(VerifyReport{.checked_bytes = 3,
-                                        .corrupt = {{.version = name, .tensor = "w", .reason = "r", .record = "x"}},
-                                        .unneeded = {{.what = "blob", .bytes = 3, .reason = "why"}}}));
+  seeds.push_back(
+      answered<AskReferrers>(std::vector<ExternalReferrer>{{.version = test_id(8), .home = "p", .segments = {{}}}}));
+  seeds.push_back(answered<AskStat>(repository.stat().value()));
+  seeds.push_back(answered<AskAllPins>(repository.all_pins().value()));
+  seeds.push_back(
+      answered<AskVerify>(VerifyReport{.checked_bytes = 3,
+                                       .corrupt = {{.version = name, .tensor = "w", .reason = "r", .record = "x"}},
+                                       .unneeded = {{.what = "blob", .bytes = 3, .reason = "why"}}}));
+  seeds.push_back(answered<Lend>(Lent{.lease = 1, .version = 2, .piece_bytes = 3, .channels = {{2, "tcp://*:1"}}}));
   seeds.push_back(input_of(failure(7, Error(Code::not_found, "no"))));
+  seeds.push_back(input_of(reply(7, Invitation{.upload = 7, .tensors = {0, 1}, .window = 100})));
+  seeds.push_back(input_of(reply(0, Pong{.running = {1, 2}})));
 }
 
 /// What was read can be said again, and is then read as the same.
-template <typename Body>
-void read_answer(const Body* body) {
-  if (body == nullptr) return;
-  const auto value = rpc::read(*body);
-  if (!value) return;
-  Builder builder;
-  builder.Finish(rpc::put(builder, *value));
-  const auto* again = flatbuffers::GetRoot<Body>(builder.GetBufferPointer());
-  FRESHET_CHECK(rpc::read(*again).has_value());
+template <typename Asked>
+void read_answer(const Received<wire::Reply>& reply) {
+  if (reply.verb() != kVerb<Asked>) return;
+  const auto value = answer_in<Asked>(reply);
+  if constexpr (!std::is_void_v<typename Asked::Answer>) {
+    if (!value) return;
+    const Encoded again = answer_to<Asked>(7, *value);
+    const auto said = Received<wire::Reply>::open(bytes_of(again.data(), again.size()));
+    FRESHET_CHECK(said.has_value() && answer_in<Asked>(*said).has_value());
+  }
 }
 
 void take_as_question(Bytes bytes) {
@@ -195,34 +173,31 @@ void take_as_question(Bytes bytes) {
     FRESHET_CHECK(question.error().code() == Code::corrupt);
     return;
   }
+  if (question->said() == nullptr) return;
   Answering with{.repository = *world().repository,
                  .records = world().records,
                  .bulk = *world().bulk,
                  .session = 1,
                  .progress = [](Encoded) {}};
-  const Outcome outcome = answer(with, **question);
+  (void)step_in<Chunk>(*question);
+  const Outcome outcome = answer(with, *question);
   if (outcome.upload != nullptr) return;
   const auto reply = Received<wire::Reply>::open(bytes_of(outcome.reply.data(), outcome.reply.size()));
   FRESHET_CHECK(reply.has_value() && (*reply)->request() == (*question)->request());
+}
+
+template <typename... Asked>
+void read_answers(const Received<wire::Reply>& reply, std::type_identity<std::tuple<Asked...>>) {
+  (read_answer<Asked>(reply), ...);
 }
 
 void take_as_answer(Bytes bytes) {
   const auto reply = Received<wire::Reply>::open(bytes);
   if (!reply) return;
   if ((*reply)->failed() != nullptr) (void)error_of(*(*reply)->failed());
-  const wire::Reply& said = **reply;
-  read_answer(said.body_as_Record());
-  read_answer(said.body_as_Owners());
-  read_answer(said.body_as_Lineage());
-  read_answer(said.body_as_Contributors());
-  read_answer(said.body_as_Difference());
-  read_answer(said.body_as_Stat());
-  read_answer(said.body_as_Verified());
-  read_answer(said.body_as_Matched());
-  read_answer(said.body_as_Aliases());
-  read_answer(said.body_as_Retired());
-  read_answer(said.body_as_Collected());
-  read_answer(said.body_as_Referrers());
+  (void)step_in<Invitation>(*reply);
+  (void)step_in<Pong>(*reply);
+  read_answers(*reply, std::type_identity<Questions>());
 }
 
 }  // namespace

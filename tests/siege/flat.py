@@ -133,6 +133,14 @@ class Table:
         length = struct.unpack_from("<I", self.buffer, begin)[0]
         return self.buffer[begin + 4:begin + 4 + length].decode(errors="replace")
 
+    def words(self, slot):
+        place = self.at(slot)
+        if place is None:
+            return []
+        begin = self.target(place)
+        count = struct.unpack_from("<I", self.buffer, begin)[0]
+        return list(struct.unpack_from(f"<{count}Q", self.buffer, begin + 4))
+
     def tables(self, slot):
         place = self.at(slot)
         if place is None:

@@ -21,7 +21,8 @@ REPOSITORY_PROTOCOL = protocol_number("repo/serve/wire/messages.h")
 CONTROL = b"FWP1"
 HELLO, WANT, HELD, PING, BYE, STAT_REQUEST, WELCOME, GRANT = range(1, 9)
 REFUSAL, PONG, UNKNOWN_SESSION, STAT_REPLY = 9, 10, 11, 12
-ASK_HELLO, ASK_PING, ASK_RECORD, ASK_BYTES, ASK_OWNERS, ASK_MODELS, ASK_STAT = 1, 2, 8, 11, 12, 18, 22
+BODY_HELLO, BODY_SAID = 1, 128
+ASK_PING, ASK_BYTES, ASK_RECORD, ASK_OWNERS, ASK_MODELS, ASK_STAT = 1, 40, 45, 48, 54, 56  # repo/serve/wire/questions.h
 FRAME_HELLO, FRAME_FETCH, FRAME_CANCEL, FRAME_CREDIT, FRAME_PING = 1, 2, 3, 4, 5
 SHM, UCX, ZMQ = 0, 1, 2
 NUMBERS = (0, 1, 2, 255, 1 << 31, (1 << 32) - 1, (1 << 61) - 1, 1 << 61, 1 << 62, (1 << 63) - 1, (1 << 64) - 1)
@@ -65,32 +66,35 @@ class Control:
         return self.body.text(4), [(channel.scalar(0, "u8"), channel.text(1)) for channel in self.body.tables(8)]
 
 
-def ask(kind, body, request):
-    return flat.encode_union(kind, body, before={0: ("u64", request)})
+def ask(verb, request, words=(), texts=()):
+    """A question by its verb, with its fields."""
+    return flat.encode_union(BODY_SAID, {0: ("u16", verb), 1: ("words", list(words)), 2: ("offsets", list(texts))},
+                             before={0: ("u64", request)})
 
 
 def ask_hello(request=1):
-    return ask(ASK_HELLO, {0: ("u32", REPOSITORY_PROTOCOL), 1: "siege", 2: ("i32", os.getpid())}, request)
+    return flat.encode_union(BODY_HELLO, {0: ("u32", REPOSITORY_PROTOCOL), 1: "siege", 2: ("i32", os.getpid())},
+                             before={0: ("u64", request)})
 
 
-def ask_of(kind, request, model, version):
-    return ask(kind, {0: {0: model, 1: ("u64", version)}}, request)
+def ask_of(verb, request, model, version):
+    return ask(verb, request, [version], [model])
 
 
 def ask_bytes(request, model, version, identity, ranges):
     """`ranges`: (tensor, bytes) from each one's beginning."""
-    return ask(ASK_BYTES, {0: {0: model, 1: ("u64", version)}, 1: ("struct", identity),
-                           2: ("structs", [struct.pack("<QQI4x", 0, size, tensor) for tensor, size in ranges])}, request)
+    words = [version, *identity, len(ranges)]
+    for tensor, size in ranges:
+        words += [tensor, 0, size]
+    return ask(ASK_BYTES, request, words, [model])
 
 
 def owners(reply):
     """(the writer's identity, tensor, bytes) of each row of an answer to ASK_OWNERS; nothing for other answers."""
     body = flat.Table.root(reply).table(3)
-    found = []
-    for row in body.tables(0) if body else []:
-        place = row.at(2)
-        found.append((reply[place:place + 32], struct.unpack_from("<I", reply, place + 32)[0], row.scalar(3, "u64")))
-    return found
+    words = body.words(1) if body and body.scalar(0, "u16") == ASK_OWNERS else []
+    rows = [words[begin:begin + 7] for begin in range(1, len(words), 7)]  # The owner's number first.
+    return [(row[1:5], row[5], row[6]) for row in rows]
 
 
 def data_frame(kind, request=0, total=0, detail=0, body=b""):
@@ -120,8 +124,8 @@ def seeds(corpus):
                envelope(BYE, {0: ("u64", 1)})]
     return {
         "control": control + files("wire_fuzz"),
-        "repository": [ask_hello(), ask(ASK_PING, {}, 2), ask(ASK_STAT, {}, 3), ask(ASK_MODELS, {}, 4),
-                       ask_bytes(5, "live", 1, bytes(32), [(0, 64)])] + files("rpc_fuzz"),
+        "repository": [ask_hello(), ask(ASK_PING, 2), ask(ASK_STAT, 3), ask(ASK_MODELS, 4),
+                       ask_bytes(5, "live", 1, [0] * 4, [(0, 64)])] + files("rpc_fuzz"),
         "data": [data_frame(FRAME_HELLO, total=1 << 20), data_frame(FRAME_FETCH, 1, body=fetch(1, 1, 1, 1, 3)),
                  data_frame(FRAME_CREDIT, total=100), data_frame(FRAME_CANCEL, 1), data_frame(FRAME_PING)],
         "news": [b"\x01live", b"\x00live", b"\x01", b"\x01" + b"x" * 300],

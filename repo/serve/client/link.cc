@@ -23,9 +23,8 @@ namespace {
 /// handshake tells.
 constexpr int kHandshakesMax = 3;
 
-bool is_last(const wire::Reply& reply) {
-  const wire::Answer kind = reply.body_type();
-  return kind != wire::Answer::Progress && kind != wire::Answer::Upload && kind != wire::Answer::Credit;
+bool is_last(std::uint16_t verb) {
+  return verb != kVerb<Advance> && verb != kVerb<Invitation> && verb != kVerb<Credit>;
 }
 
 constexpr std::string_view kSocketBegin = "ipc://";
@@ -105,15 +104,13 @@ Result<std::optional<Response>> Conversation::next_if_any() {
 }
 
 void Conversation::send_chunk(std::uint64_t offset, Bytes chunk) {
-  Builder builder;
   link_->push({.request = 0,
-               .head = rpc::request(builder, 0, wire::CreateChunk(builder, request_, offset)),
+               .head = rpc::request(0, Chunk{.upload = request_, .offset = offset}),
                .data = zmq::message_t(chunk.data(), chunk.size())});
 }
 
 void Conversation::abandon() {
-  Builder builder;
-  link_->push({.request = 0, .head = rpc::request(builder, 0, wire::CreateAbandon(builder, request_)), .data = {}});
+  link_->push({.request = 0, .head = rpc::request(0, Abandon{.upload = request_}), .data = {}});
 }
 
 Result<std::shared_ptr<Link>> Link::open(const Options& options, Time deadline) {
@@ -163,18 +160,16 @@ Link::~Link() {
 }
 
 Status Link::hello(Time deadline) {
-  FRESHET_ASSIGN(Conversation conversation, begin([](Builder& builder) {
-                   const auto label = builder.CreateString("");
-                   return wire::CreateHello(builder, kProtocolVersion, label, ::getpid());
-                 }));
+  const std::uint64_t number = ++numbers_;
+  FRESHET_ASSIGN(Conversation conversation, converse(number, rpc::hello(number)));
   FRESHET_ASSIGN(const Response response, conversation.next(deadline));
-  const auto* const welcome = response->body_as_Welcome();
-  if (welcome == nullptr || welcome->protocol() != kProtocolVersion) {
+  std::optional<Welcome> welcome = step_in<Welcome>(response);
+  if (!welcome || welcome->protocol != kProtocolVersion) {
     return fail(Code::unsupported,
                 format("{} is not a repository's server, or is of another version of Freshet", address_));
   }
-  session_ = welcome->session();
-  host_ = read(welcome->host());
+  session_ = welcome->session;
+  host_ = std::move(welcome->host);
   return {};
 }
 
@@ -183,7 +178,7 @@ bool Link::is_dead() const {
   return dead_.has_value();
 }
 
-Status Link::post(std::uint64_t number, Encoded message) {
+Result<Conversation> Link::converse(std::uint64_t number, Encoded message) {
   {
     const MutexLock lock(mutex_);
     if (dead_) return fail(*dead_);
@@ -191,7 +186,7 @@ Status Link::post(std::uint64_t number, Encoded message) {
     outgoing_.push_back({.request = number, .head = std::move(message), .data = {}});
   }
   wake_.wake();
-  return {};
+  return Conversation(shared_from_this(), number);
 }
 
 void Link::push(Outgoing outgoing) {
@@ -242,8 +237,7 @@ void Link::run() {
     take_messages();
     return die(why);
   }
-  Builder builder;
-  const Encoded bye = request(builder, 0, wire::CreateBye(builder));
+  const Encoded bye = request(0, Bye{});
   send(socket_.socket, "", std::as_bytes(std::span(bye.data(), bye.size())));
 }
 
@@ -311,11 +305,11 @@ void Link::take(const zmq::message_t& message) {
   const wire::Reply& reply = **response;
   if (reply.request() == 0 && reply.failed() != nullptr) {
     broken_ = error_of(*reply.failed()).with_context(format("the repository at {}", address_));
-  } else if (const auto* pong = reply.body_as_Pong()) {
-    for (const std::uint64_t lost : machine_.on_pong(copied(pong->running()), system_clock().now())) {
+  } else if (const auto pong = step_in<Pong>(*response)) {
+    for (const std::uint64_t lost : machine_.on_pong(pong->running, system_clock().now())) {
       fail_one(lost, Error(Code::unavailable, format("the answer of the repository at {} was lost", address_)));
     }
-  } else if (machine_.on_reply(reply.request(), is_last(reply), system_clock().now())) {
+  } else if (machine_.on_reply(reply.request(), is_last(response->verb()), system_clock().now())) {
     deliver(std::move(*response));
   }
 }
@@ -345,8 +339,7 @@ void Link::tick() {
         format("the repository at {} has not answered for {} ms: its process is stopped, or its host cannot be reached",
                served_place(address_), std::chrono::duration_cast<std::chrono::milliseconds>(silence_).count()));
   } else if (due.ping) {
-    Builder builder;
-    const Encoded ping = request(builder, 0, wire::CreatePing(builder));
+    const Encoded ping = request(0, Ping{});
     send(socket_.socket, "", std::as_bytes(std::span(ping.data(), ping.size())));
   }
 }

@@ -18,7 +18,7 @@
 #include "core/base/result.h"
 #include "core/base/wake.h"
 #include "repo/serve/client/client_machine.h"
-#include "repo/serve/wire/messages.h"
+#include "repo/serve/wire/questions.h"
 #include "transport/security/credentials.h"
 #include "transport/zmq/handshakes.h"
 #include "transport/zmq/sockets.h"
@@ -62,13 +62,11 @@ class Link : public std::enable_shared_from_this<Link> {
   static Result<std::shared_ptr<Link>> open(const Options& options, Time deadline);
   ~Link();
 
-  /// `build(builder)` makes the body of the request. The link's error when it is dead.
-  template <typename Build>
-  Result<Conversation> begin(Build build) FRESHET_EXCLUDES(mutex_) {
+  /// The link's error when it is dead.
+  template <typename Question>
+  Result<Conversation> begin(const Question& question) FRESHET_EXCLUDES(mutex_) {
     const std::uint64_t number = ++numbers_;
-    Builder builder;
-    FRESHET_TRY(post(number, request(builder, number, build(builder))));
-    return Conversation(shared_from_this(), number);
+    return converse(number, rpc::request(number, question));
   }
   bool is_dead() const FRESHET_EXCLUDES(mutex_);
   const std::string& address() const { return address_; }
@@ -99,7 +97,7 @@ class Link : public std::enable_shared_from_this<Link> {
 
   static Result<std::shared_ptr<Link>> connect(const Options& options);
   Status hello(Time deadline);
-  Status post(std::uint64_t number, Encoded message) FRESHET_EXCLUDES(mutex_);
+  Result<Conversation> converse(std::uint64_t number, Encoded message) FRESHET_EXCLUDES(mutex_);
   void push(Outgoing outgoing) FRESHET_EXCLUDES(mutex_);
   Result<std::optional<Response>> take_from(std::uint64_t request) FRESHET_REQUIRES(mutex_);
   /// The next answer; nothing when none came by then.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The client's side of every question (repo/serve/remote_repository.h): private to this folder. What asks and waits is
-/// here, the questions are in remote_questions.cc, how tensors travel is in remote_bytes.cc, and how parts of puts do
-/// is in remote_parts.cc.
+/// The client's side of every question (repo/serve/remote_repository.h): private to this folder. Most are a line here.
+/// Those that say more than they are asked are in remote_questions.cc, how tensors travel is in remote_bytes.cc, and
+/// how parts of puts do is in remote_parts.cc.
 
 #include <memory>
 #include <optional>
@@ -19,20 +19,12 @@
 #include "repo/serve/client/bulk_reader.h"
 #include "repo/serve/client/link.h"
 #include "repo/serve/remote_repository.h"
-#include "repo/serve/wire/messages.h"
+#include "repo/serve/wire/questions.h"
 
 namespace freshet::rpc {
 
 /// Of what takes as long as it takes while the server says that it is at work.
 inline constexpr Duration kLong = std::chrono::hours(24);
-
-template <typename Body>
-Result<const Body*> body_of(const Response& response) {
-  if (response->body_type() != wire::AnswerTraits<Body>::enum_value || response->body() == nullptr) {
-    return fail(Code::corrupt, "the repository's server answered something else than was asked");
-  }
-  return static_cast<const Body*>(response->body());
-}
 
 class RemoteRepository final : public ProviderRepository, private PartPuts {
  public:
@@ -50,56 +42,82 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
   PartPuts& part_puts() override { return *this; }
-  Result<VersionRecord> get(const VersionName& name) const override;
-  Status annotate(const VersionName& name, const Annotations& annotations) override;
-  Result<VersionNumber> latest(const std::string& model) const override;
-  Result<std::optional<VersionName>> find(const VersionId& id) const override;
+  Result<VersionRecord> get(const VersionName& name) const override { return ask(AskRecord{{name}}); }
+  Status annotate(const VersionName& name, const Annotations& annotations) override {
+    return ask(Annotate{name, annotations});
+  }
+  Result<VersionNumber> latest(const std::string& model) const override { return ask(AskLatest{{model}}); }
+  Result<std::optional<VersionName>> find(const VersionId& id) const override { return ask(AskFind{id}); }
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
   Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                     MutableBytes out) const override;
-  Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
-  Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
-  Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override;
-  Result<std::vector<LineageRow>> descendants(const VersionName& name) const override;
-  Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
-  Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
-  Result<std::vector<std::string>> models() const override;
-  Result<std::vector<LineageRow>> versions(const std::string& model) const override;
+  Result<std::vector<OwnerRow>> owners(const VersionName& name) const override { return ask(AskOwners{{name}}); }
+  Result<std::vector<LineageRow>> lineage(const VersionName& name) const override { return ask(AskLineage{{name}}); }
+  Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override {
+    return ask(AskCommonAncestor{{a, b}});
+  }
+  Result<std::vector<LineageRow>> descendants(const VersionName& name) const override {
+    return ask(AskDescendants{{name}});
+  }
+  Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override {
+    return ask(AskContributors{{name}});
+  }
+  Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override { return ask(AskDiff{{a, b}}); }
+  Result<std::vector<std::string>> models() const override { return ask(AskModels{}); }
+  Result<std::vector<LineageRow>> versions(const std::string& model) const override {
+    return ask(AskVersions{{model}});
+  }
   Status pin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
-  Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
+  Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override {
+    return ask(Pin{name, by, true, {.stays = false, .lease = terms.lease.value_or(renewal_.lease())}});
+  }
   Status renew_pins(const PinLease& lease) override;
-  Result<std::vector<std::string>> pins(const VersionName& name) const override;
-  Result<std::vector<PinnedVersion>> all_pins() const override;
+  Result<std::vector<std::string>> pins(const VersionName& name) const override { return ask(AskPins{{name}}); }
+  Result<std::vector<PinnedVersion>> all_pins() const override { return ask(AskAllPins{}); }
   Result<MatchAnswer> match(const MatchQuery& query) override;
   Status read_segments(std::span<const SegmentRead> reads) const override;
   Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
-  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override;
-  Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override;
-  Result<SharedRecord> shared_record(const std::string& key) const override;
-  Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override;
+  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override { return ask(SettlePut{id, attempt}); }
+  Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override {
+    return ask(ReviveSegments{{segments.begin(), segments.end()}}, kLong);
+  }
+  Result<SharedRecord> shared_record(const std::string& key) const override { return ask(AskShared{key}); }
+  Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override {
+    return ask(ListShared{prefix, after});
+  }
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
-                   VersionNumber desired) override;
+                   VersionNumber desired) override {
+    return ask(SetAlias{model, alias, expected, desired, false});
+  }
   Status keep_for_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
-                        VersionNumber desired) override;
-  Result<std::vector<Alias>> aliases(const std::string& model) const override;
+                        VersionNumber desired) override {
+    return ask(SetAlias{model, alias, expected, desired, true});
+  }
+  Result<std::vector<Alias>> aliases(const std::string& model) const override { return ask(AskAliases{{model}}); }
   Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
   Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
-  Status add_referrer(const ExternalReferrer& referrer) override;
-  Status drop_referrer(const VersionId& version, std::uint64_t attempt) override;
-  Result<std::vector<ExternalReferrer>> referrers() const override;
-  Result<RepositoryStat> stat() const override;
-  Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
+  Status add_referrer(const ExternalReferrer& referrer) override { return ask(AddReferrer{referrer}); }
+  Status drop_referrer(const VersionId& version, std::uint64_t attempt) override {
+    return ask(DropReferrer{version, attempt});
+  }
+  Result<std::vector<ExternalReferrer>> referrers() const override { return ask(AskReferrers{}); }
+  Result<RepositoryStat> stat() const override { return ask(AskStat{}); }
+  Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override {
+    return ask(AskVerify{name}, kLong, progress);
+  }
 
  private:
   // Puts by parts, in remote_parts.cc.
   Result<PutToken> begin_put(const std::string& model, const VersionId& id,
                              std::shared_ptr<const Architecture> architecture) override;
   Status put_parts(const PutToken& token, std::span<const TensorPart> parts) override;
-  Result<std::vector<std::optional<Digest>>> part_digests(const PutToken& token) override;
+  Result<std::vector<std::optional<Digest>>> part_digests(const PutToken& token) override {
+    return ask(AskPartDigests{{token}}, kLong);
+  }
   Result<VersionName> commit_put(const PutToken& token, const Manifest& manifest, PutOptions options) override;
-  Status abort_put(const PutToken& token) override;
+  Status abort_put(const PutToken& token) override { return ask(AbortPut{{token}}); }
   /// One upload of them, with a digest each.
   Status send_parts(const PutToken& token, std::span<const TensorPart> parts);
 
@@ -117,26 +135,15 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   Status recognize(Link& opened, Time deadline) const FRESHET_REQUIRES(mutex_);
 
   /// Asks, and waits for the answer; once more when the connection broke meanwhile and the question changes nothing.
-  template <typename Build>
-  Result<Response> ask(Build build, Duration at_most, const Progress& progress = {}) const;
-  template <typename Build>
-  Result<Response> ask(Build build) const {
-    return ask(build, options_.answer);
+  template <typename Question>
+  Result<typename Question::Answer> ask(const Question& question, Duration at_most,
+                                        const Progress& progress = {}) const;
+  template <typename Question>
+  Result<typename Question::Answer> ask(const Question& question) const {
+    return ask(question, options_.answer);
   }
-  /// Asks what changes the repository.
-  template <typename Build>
-  Result<Response> tell(Build build, Duration at_most) const;
-  Status ask_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
-                   VersionNumber desired, bool is_decided_elsewhere);
   Result<Response> last_answer(Conversation& conversation, Duration at_most, const Progress& progress) const;
-  template <typename Body, typename Build>
-  auto value(Build build) const -> decltype(rpc::read(std::declval<const Body&>()));
-  template <typename Build>
-  Result<std::optional<VersionName>> name(Build build) const;
-  template <typename Build>
-  Result<std::vector<std::string>> texts(Build build) const;
 
-  Status change_pin(const VersionName& name, const std::string& by, const std::optional<PinLease>& lease, bool undo);
   /// The tensors of a put, as its caller gives them.
   struct PutSource {
     const Manifest& manifest;
@@ -145,7 +152,7 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
     Result<Bytes> bytes_of(Conversation& conversation, std::uint32_t tensor) const;
   };
   // What the server wants, unless it answers something else meanwhile, which is the result then.
-  Result<std::optional<Response>> send_tensors(Conversation& conversation, const wire::Upload& upload,
+  Result<std::optional<Response>> send_tensors(Conversation& conversation, const Invitation& invitation,
                                                const PutSource& source) const;
   /// What an upload may send, and how far it is.
   struct Sending {
@@ -158,19 +165,22 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   Status read_ranges(const VersionRecord& record, const Ranges& ranges) const;
   Status read_segment_ranges(const Ranges& ranges) const;
   /// Through a data channel, as far as that goes: what did not come is to be asked for otherwise.
-  /// `build(builder)` makes the question for a lease on the parts, in their order.
-  template <typename Build>
-  void fetch_in_bulk(std::vector<BulkPart>& parts, Build build) const;
+  /// `make_lend()` asks for a lease on the parts, in their order.
+  template <typename MakeLend>
+  void fetch_in_bulk(std::vector<BulkPart>& parts, MakeLend make_lend) const;
   void fetch_version_in_bulk(const VersionRecord& record, const Ranges& ranges, std::vector<BulkPart>& parts) const;
   void fetch_segments_in_bulk(const Ranges& ranges, std::vector<BulkPart>& parts) const;
   static std::vector<BulkPart> parts_of(const Ranges& ranges, bool are_digested);
   static void append_ranges(Ranges& ranges, std::uint32_t tensor, const SegmentName& segment, std::uint64_t offset,
                             MutableBytes out);
   static std::span<const Range> next_batch(std::span<const Range> ranges);
-  /// Several questions at once; `build(builder, ranges)` makes the body of each.
-  template <typename Build>
-  Status fetch(std::span<const Range> ranges, Build build) const;
-  Status take_data(Conversation& conversation, std::span<const Range> ranges) const;
+  /// Several questions at once; `question_for(ranges)` is each.
+  template <typename QuestionFor>
+  Status fetch(std::span<const Range> ranges, QuestionFor question_for) const;
+  template <typename Question>
+  static Status take_data(const Response& response, std::span<const Range> ranges);
+  static std::vector<ByteRange> byte_ranges(std::span<const Range> ranges);
+  static std::vector<SegmentRange> segment_ranges(std::span<const Range> ranges);
 
   Link::Options link_options_;
   const RemoteRepositoryOptions options_;
@@ -183,45 +193,17 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   PinRenewal renewal_;
 };
 
-template <typename Build>
-Result<Response> RemoteRepository::tell(Build build, Duration at_most) const {
-  FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
-  FRESHET_ASSIGN(Conversation conversation, connection->begin(build));
-  return last_answer(conversation, at_most, {});
-}
-
-template <typename Build>
-Result<Response> RemoteRepository::ask(Build build, Duration at_most, const Progress& progress) const {
-  for (bool again = false;; again = true) {
+template <typename Question>
+Result<typename Question::Answer> RemoteRepository::ask(const Question& question, Duration at_most,
+                                                        const Progress& progress) const {
+  for (bool again = terms_of<Question>().changes;; again = true) {
     FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
-    Result<Conversation> conversation = connection->begin(build);
-    Result<Response> response =
+    Result<Conversation> conversation = connection->begin(question);
+    const Result<Response> response =
         conversation ? last_answer(*conversation, at_most, progress) : Result<Response>(fail(conversation.error()));
-    if (response || again || !connection->is_dead()) return response;
+    if (response) return answer_in<Question>(*response);
+    if (again || !connection->is_dead()) return fail(response.error());
   }
-}
-
-template <typename Body, typename Build>
-auto RemoteRepository::value(Build build) const -> decltype(rpc::read(std::declval<const Body&>())) {
-  FRESHET_ASSIGN(const Response response, ask(build));
-  FRESHET_ASSIGN(const Body* const body, body_of<Body>(response));
-  return rpc::read(*body);
-}
-
-template <typename Build>
-Result<std::optional<VersionName>> RemoteRepository::name(Build build) const {
-  FRESHET_ASSIGN(const Response response, ask(build));
-  FRESHET_ASSIGN(const wire::Named* const named, body_of<wire::Named>(response));
-  if (named->name() == nullptr) return std::optional<VersionName>();
-  FRESHET_ASSIGN(VersionName read_name, rpc::read(named->name()));
-  return std::optional(std::move(read_name));
-}
-
-template <typename Build>
-Result<std::vector<std::string>> RemoteRepository::texts(Build build) const {
-  FRESHET_ASSIGN(const Response response, ask(build));
-  FRESHET_ASSIGN(const wire::Texts* const read_texts, body_of<wire::Texts>(response));
-  return rpc::read(read_texts->texts());
 }
 
 }  // namespace freshet::rpc

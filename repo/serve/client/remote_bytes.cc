@@ -16,8 +16,22 @@ static_assert(kSentChunkBytes <= kChunkBytesMax);
 
 }  // namespace
 
-template <typename Build>
-Status RemoteRepository::fetch(std::span<const Range> ranges, Build build) const {
+/// Into the memory of the ranges.
+template <typename Question>
+Status RemoteRepository::take_data(const Response& response, std::span<const Range> ranges) {
+  FRESHET_ASSIGN(const Data data, answer_in<Question>(response));
+  Bytes bytes = data.bytes;
+  for (const Range& range : ranges) {
+    if (bytes.size() < range.out.size()) return fail(Code::corrupt, "the repository's server sent too few bytes");
+    std::copy_n(bytes.begin(), range.out.size(), range.out.begin());
+    bytes = bytes.subspan(range.out.size());
+  }
+  return {};
+}
+
+template <typename QuestionFor>
+Status RemoteRepository::fetch(std::span<const Range> ranges, QuestionFor question_for) const {
+  using Question = decltype(question_for(ranges));
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
   struct UnderWay {
     Conversation conversation;
@@ -26,13 +40,13 @@ Status RemoteRepository::fetch(std::span<const Range> ranges, Build build) const
   std::deque<UnderWay> under_way;
   while (!ranges.empty() || !under_way.empty()) {
     if (ranges.empty() || under_way.size() == kReadsInFlight) {
-      FRESHET_TRY(take_data(under_way.front().conversation, under_way.front().ranges));
+      FRESHET_ASSIGN(const Response response, under_way.front().conversation.next(deadline_in(options_.answer)));
+      FRESHET_TRY(take_data<Question>(response, under_way.front().ranges));
       under_way.pop_front();
       continue;
     }
     const std::span<const Range> batch = next_batch(ranges);
-    FRESHET_ASSIGN(Conversation conversation,
-                   connection->begin([&](Builder& builder) { return build(builder, batch); }));
+    FRESHET_ASSIGN(Conversation conversation, connection->begin(question_for(batch)));
     under_way.push_back({std::move(conversation), batch});
     ranges = ranges.subspan(batch.size());
   }
@@ -44,22 +58,21 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
                                           PutOptions options) {
   const StopInterrupts stops(options.stop);
   FRESHET_TRY(Interruption::check());
-  FRESHET_ASSIGN(const Manifest manifest, encodable(given));
+  FRESHET_ASSIGN(Manifest manifest, encodable(given));
+  const Put put{{std::move(manifest), std::move(options)}};
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
-  FRESHET_ASSIGN(Conversation conversation,
-                 connection->begin([&](Builder& builder) { return rpc::put(builder, manifest, options); }));
-  const PutSource source{.manifest = manifest, .caller = bytes_of};
+  FRESHET_ASSIGN(Conversation conversation, connection->begin(put));
+  const PutSource source{.manifest = put.manifest, .caller = bytes_of};
   std::optional<Response> came;
   for (;;) {
     if (!came) {
       FRESHET_ASSIGN(came, last_answer(conversation, kLong, {}));
     }
     const Response response = *std::exchange(came, std::nullopt);
-    if (const auto* const upload = response->body_as_Upload()) {
-      FRESHET_ASSIGN(came, send_tensors(conversation, *upload, source));
-    } else if (response->body_type() != wire::Answer::Credit) {
-      FRESHET_ASSIGN(const wire::Named* const named, body_of<wire::Named>(response));
-      return rpc::read(named->name());
+    if (const auto invitation = step_in<Invitation>(response)) {
+      FRESHET_ASSIGN(came, send_tensors(conversation, *invitation, source));
+    } else if (response.verb() != kVerb<Credit>) {
+      return answer_in<Put>(response);
     }
   }
 }
@@ -80,9 +93,9 @@ Result<Bytes> RemoteRepository::PutSource::bytes_of(Conversation& conversation, 
 
 Result<std::optional<Response>> RemoteRepository::more_credit(Conversation& conversation, std::uint64_t& credit) {
   FRESHET_ASSIGN(Response response, conversation.next(deadline_in(kLong)));
-  const auto* const more = response->body_as_Credit();
-  if (more == nullptr) return std::optional(std::move(response));
-  credit += more->bytes();
+  const auto more = step_in<Credit>(response);
+  if (!more) return std::optional(std::move(response));
+  credit += more->bytes;
   return std::optional<Response>();
 }
 
@@ -102,10 +115,10 @@ Result<std::optional<Response>> RemoteRepository::send_bytes(Conversation& conve
   return std::optional<Response>();
 }
 
-Result<std::optional<Response>> RemoteRepository::send_tensors(Conversation& conversation, const wire::Upload& upload,
+Result<std::optional<Response>> RemoteRepository::send_tensors(Conversation& conversation, const Invitation& invitation,
                                                                const PutSource& source) const {
-  Sending sending{.credit = upload.window()};
-  for (const std::uint32_t tensor : copied(upload.tensors())) {
+  Sending sending{.credit = invitation.window};
+  for (const std::uint32_t tensor : invitation.tensors) {
     FRESHET_ASSIGN(const Bytes bytes, source.bytes_of(conversation, tensor));
     FRESHET_ASSIGN(std::optional<Response> other, send_bytes(conversation, bytes, sending));
     if (other) return other;
@@ -155,13 +168,21 @@ Status RemoteRepository::read_range(const VersionRecord& record, std::uint32_t t
   return read_ranges(record, ranges);
 }
 
+std::vector<ByteRange> RemoteRepository::byte_ranges(std::span<const Range> ranges) {
+  std::vector<ByteRange> asked;
+  for (const Range& range : ranges) asked.push_back({range.tensor, range.offset, range.out.size()});
+  return asked;
+}
+
+std::vector<SegmentRange> RemoteRepository::segment_ranges(std::span<const Range> ranges) {
+  std::vector<SegmentRange> asked;
+  for (const Range& range : ranges) asked.push_back({range.segment, range.offset, range.out.size()});
+  return asked;
+}
+
 Status RemoteRepository::read_ranges(const VersionRecord& record, const Ranges& ranges) const {
-  return fetch(ranges, [&](Builder& builder, std::span<const Range> asked) {
-    const auto version = rpc::put(builder, record.manifest.name);
-    const wire::Id id = wire_id(record.manifest.id);
-    std::vector<wire::Range> wire_ranges;
-    for (const Range& range : asked) wire_ranges.emplace_back(range.offset, range.out.size(), range.tensor);
-    return wire::CreateAskBytes(builder, version, &id, builder.CreateVectorOfStructs(wire_ranges));
+  return fetch(ranges, [&](std::span<const Range> asked) {
+    return AskBytes{record.manifest.name, record.manifest.id, byte_ranges(asked)};
   });
 }
 
@@ -194,13 +215,7 @@ Status RemoteRepository::read_segments(std::span<const SegmentRead> reads) const
 }
 
 Status RemoteRepository::read_segment_ranges(const Ranges& ranges) const {
-  return fetch(ranges, [](Builder& builder, std::span<const Range> asked) {
-    std::vector<wire::SegmentRange> wire_ranges;
-    for (const Range& range : asked) {
-      wire_ranges.emplace_back(wire_segment(range.segment), range.offset, range.out.size());
-    }
-    return wire::CreateAskSegments(builder, builder.CreateVectorOfStructs(wire_ranges));
-  });
+  return fetch(ranges, [](std::span<const Range> asked) { return AskSegments{segment_ranges(asked)}; });
 }
 
 /// The ranges of one question: as many as its answer may have.
@@ -211,18 +226,6 @@ std::span<const RemoteRepository::Range> RemoteRepository::next_batch(std::span<
     bytes += ranges[count++].out.size();
   }
   return ranges.first(count);
-}
-
-Status RemoteRepository::take_data(Conversation& conversation, std::span<const Range> ranges) const {
-  FRESHET_ASSIGN(const Response response, conversation.next(deadline_in(options_.answer)));
-  FRESHET_ASSIGN(const wire::Data* const data, body_of<wire::Data>(response));
-  Bytes bytes = data_of(data->bytes());
-  for (const Range& range : ranges) {
-    if (bytes.size() < range.out.size()) return fail(Code::corrupt, "the repository's server sent too few bytes");
-    std::copy_n(bytes.begin(), range.out.size(), range.out.begin());
-    bytes = bytes.subspan(range.out.size());
-  }
-  return {};
 }
 
 }  // namespace freshet::rpc

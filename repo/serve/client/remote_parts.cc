@@ -43,16 +43,7 @@ Status for_each_piece(const TensorPart& part, const std::function<Status(const T
 Result<PutToken> RemoteRepository::begin_put(const std::string& model, const VersionId& id,
                                              std::shared_ptr<const Architecture> architecture) {
   if (architecture == nullptr) return fail(Code::invalid_argument, "a put by parts begins with an architecture");
-  const auto build = [&](Builder& builder) {
-    const auto name_text = builder.CreateString(model);
-    const Bytes encoded = architecture->encoded();
-    const auto bytes = builder.CreateVector(reinterpret_cast<const std::uint8_t*>(encoded.data()), encoded.size());
-    const wire::Id wire_form = wire_id(id);
-    return wire::CreateBeginPut(builder, name_text, &wire_form, bytes);
-  };
-  FRESHET_ASSIGN(const Response response, tell(build, options_.answer));
-  FRESHET_ASSIGN(const wire::Begun* const begun, body_of<wire::Begun>(response));
-  return rpc::read(begun->token());
+  return ask(BeginPut{model, id, std::move(architecture)});
 }
 
 Status RemoteRepository::put_parts(const PutToken& token, std::span<const TensorPart> parts) {
@@ -93,60 +84,25 @@ Status RemoteRepository::put_parts(const PutToken& token, std::span<const Tensor
 
 Status RemoteRepository::send_parts(const PutToken& token, std::span<const TensorPart> parts) {
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
-  const auto build = [&](Builder& builder) {
-    std::vector<wire::Part> wire_parts;
-    for (const TensorPart& part : parts) wire_parts.push_back(wire_part(part, *part.digest));
-    const auto list = builder.CreateVectorOfStructs(wire_parts);
-    const wire::Token wire_form = wire_token(token);
-    return wire::CreatePutParts(builder, &wire_form, list);
-  };
-  FRESHET_ASSIGN(Conversation conversation, connection->begin(build));
+  FRESHET_ASSIGN(Conversation conversation, connection->begin(PutParts{token, {parts.begin(), parts.end()}}));
   FRESHET_ASSIGN(Response response, last_answer(conversation, kLong, {}));
-  while (const auto* const upload = response->body_as_Upload()) {
-    Sending sending{.credit = upload->window()};
+  while (const auto invitation = step_in<Invitation>(response)) {
+    Sending sending{.credit = invitation->window};
     std::optional<Response> other;
     for (std::size_t i = 0; i < parts.size() && !other; ++i) {
       FRESHET_ASSIGN(other, send_bytes(conversation, parts[i].bytes, sending));
     }
-    while (!other || (*other)->body_type() == wire::Answer::Credit) {
+    while (!other || other->verb() == kVerb<Credit>) {
       FRESHET_ASSIGN(other, last_answer(conversation, kLong, {}));
     }
     response = std::move(*other);
   }
-  FRESHET_TRY(body_of<wire::Done>(response));
-  return {};
-}
-
-Result<std::vector<std::optional<Digest>>> RemoteRepository::part_digests(const PutToken& token) {
-  const auto build = [&](Builder& builder) {
-    const wire::Token wire_form = wire_token(token);
-    return wire::CreateAskPartDigests(builder, &wire_form);
-  };
-  FRESHET_ASSIGN(const Response response, ask(build, kLong));
-  FRESHET_ASSIGN(const wire::PartDigests* const digests, body_of<wire::PartDigests>(response));
-  return rpc::read(*digests);
+  return answer_in<PutParts>(response);
 }
 
 Result<VersionName> RemoteRepository::commit_put(const PutToken& token, const Manifest& given, PutOptions options) {
-  FRESHET_ASSIGN(const Manifest manifest, encodable(given));
-  const auto build = [&](Builder& builder) {
-    const auto put_text = rpc::put(builder, manifest, options);
-    const wire::Token wire_form = wire_token(token);
-    return wire::CreateCommitPut(builder, &wire_form, put_text);
-  };
-  FRESHET_ASSIGN(const Response response, tell(build, kLong));
-  FRESHET_ASSIGN(const wire::Named* const named, body_of<wire::Named>(response));
-  return rpc::read(named->name());
-}
-
-Status RemoteRepository::abort_put(const PutToken& token) {
-  const auto build = [&](Builder& builder) {
-    const wire::Token wire_form = wire_token(token);
-    return wire::CreateAbortPut(builder, &wire_form);
-  };
-  FRESHET_ASSIGN(const Response response, tell(build, options_.answer));
-  FRESHET_TRY(body_of<wire::Done>(response));
-  return {};
+  FRESHET_ASSIGN(Manifest manifest, encodable(given));
+  return ask(CommitPut{token, {std::move(manifest), std::move(options)}}, kLong);
 }
 
 }  // namespace freshet::rpc

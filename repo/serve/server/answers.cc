@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
-#include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/base/format.h"
+#include "repo/registrar/registrar_records.h"
 #include "repo/serve/server/put_uploads.h"
 
 namespace freshet::rpc {
@@ -17,245 +17,175 @@ namespace {
 constexpr Duration kRetireWaitMax = std::chrono::seconds(5);
 constexpr Duration kProgressPause = std::chrono::milliseconds(50);
 
-/// One question on its way to its answer.
+/// Answers one question. work() is the answer's value; or the outcome, where that is not only a value.
 class Asked {
  public:
-  Asked(const Answering& with, const wire::Request& question) : with_(with), question_(question) {}
+  Asked(const Answering& with, std::uint64_t number) : with_(with), number_(number) {}
 
-  Outcome outcome() {
-    Status answered = dispatch();
-    if (!answered) return {.reply = failure(number(), answered.error()), .upload = nullptr};
-    return std::move(outcome_);
+  // Puts.
+  Result<Outcome> work(Put put);
+  auto work(const AskWanted& ask) { return wanted(ask, false); }
+  auto work(const AskWantedDedup& ask) { return wanted(ask, true); }
+  auto work(const BeginPut& begin) {
+    return repository().begin_put_for(with_.owner, begin.model, begin.id, begin.architecture);
+  }
+  Result<Outcome> work(PutParts put);
+  auto work(const AskPartDigests& ask) { return repository().part_puts().part_digests(ask.token); }
+  auto work(const CommitPut& commit) {
+    return repository().part_puts().commit_put(commit.token, commit.put.manifest, commit.put.options);
+  }
+  auto work(const AbortPut& abort) { return repository().part_puts().abort_put(abort.token); }
+
+  // Reads.
+  Result<Outcome> work(const AskBytes& ask);
+  Result<Outcome> work(const AskSegments& ask);
+  Result<Lent> work(const Lend& lend);
+  auto work(const RenewLease& renew) { return with_.bulk.renew(with_.session, renew.lease); }
+  Status work(const EndLease& end) {
+    with_.bulk.end(with_.session, end.lease);
+    return {};
+  }
+
+  // What is known of versions.
+  auto work(const AskRecord& ask) { return repository().get(ask.name); }
+  auto work(const AskLatest& ask) { return repository().latest(ask.model); }
+  auto work(const AskFind& ask) { return repository().find(ask.id); }
+  auto work(const AskOwners& ask) { return repository().owners(ask.name); }
+  auto work(const AskLineage& ask) { return repository().lineage(ask.name); }
+  auto work(const AskCommonAncestor& ask) { return repository().mrca(ask.a, ask.b); }
+  auto work(const AskDescendants& ask) { return repository().descendants(ask.name); }
+  auto work(const AskContributors& ask) { return repository().contributors(ask.name); }
+  auto work(const AskDiff& ask) { return repository().diff(ask.a, ask.b); }
+  auto work(const AskModels&) { return repository().models(); }
+  auto work(const AskVersions& ask) { return repository().versions(ask.model); }
+  auto work(const AskStat&) { return repository().stat(); }
+  auto work(const AskVerify& ask) { return repository().verify(ask.name, progress()); }
+  auto work(const Match& match) { return repository().match(match.query); }
+  auto work(const MatchAndPin& match) { return repository().match(match.query); }
+
+  // What is said of versions after their put, and their end.
+  auto work(const Annotate& annotate) { return repository().annotate(annotate.name, annotate.annotations); }
+  auto work(const Pin& pin) {
+    return pin.undo ? repository().unpin(pin.name, pin.by, pin.terms) : repository().pin(pin.name, pin.by, pin.terms);
+  }
+  Status work(const RenewPins& renew) {
+    if (renew.lease == PinLease{}) return fail(Code::invalid_argument, "renew pins: no lease id");
+    return repository().renew_pins(renew.lease);
+  }
+  auto work(const AskPins& ask) { return repository().pins(ask.name); }
+  auto work(const AskAllPins&) { return repository().all_pins(); }
+  auto work(const SetAlias& set) {
+    return set.is_decided_elsewhere ? repository().keep_for_alias(set.model, set.alias, set.expected, set.desired)
+                                    : repository().set_alias(set.model, set.alias, set.expected, set.desired);
+  }
+  auto work(const AskAliases& ask) { return repository().aliases(ask.model); }
+  // A client that wants to wait longer asks again.
+  auto work(const Retire& retire) {
+    return repository().retire(retire.name, {.wait = std::min(retire.wait, kRetireWaitMax)});
+  }
+  auto work(const Gc& gc) { return repository().gc({.dry_run = gc.dry_run}, progress()); }
+
+  // Between the providers of one repository.
+  auto work(const AddReferrer& add) { return repository().add_referrer(add.referrer); }
+  auto work(const DropReferrer& drop) { return repository().drop_referrer(drop.version, drop.attempt); }
+  auto work(const AskReferrers&) { return repository().referrers(); }
+  auto work(const SettlePut& settle) { return repository().settle_put(settle.id, settle.attempt); }
+  auto work(const ReviveSegments& revive) { return repository().revive_segments(revive.segments); }
+  auto work(const AskShared& ask) { return repository().shared_record(ask.key); }
+  auto work(const ListShared& list) { return repository().shared_records(list.prefix, list.after); }
+  auto work(const ChangeShared& change) { return repository().change_shared_records(change.expected, change.changes); }
+  Status work(const Count& count) {
+    if (!only_counts(count.expected, count.changes)) return fail(lacking(terms_of<ChangeShared>()));
+    return repository().change_shared_records(count.expected, count.changes);
   }
 
  private:
-  std::uint64_t number() const { return question_.request(); }
-  template <typename Body>
-  Status say(Offset<Body> body) {
-    outcome_.reply = reply(builder_, number(), body);
-    return {};
-  }
-  template <typename Value>
-  Status say_value(const Result<Value>& value) {
-    if (!value) return fail(value.error());
-    return say(put(builder_, *value));
-  }
-  Status say_done(Status status) { return status ? say(wire::CreateDone(builder_)) : status; }
-  Status say_texts(const Result<std::vector<std::string>>& texts) {
-    if (!texts) return fail(texts.error());
-    return say(wire::CreateTexts(builder_, put(builder_, *texts)));
-  }
-  Status say_name(const Result<std::optional<VersionName>>& name) {
-    if (!name) return fail(name.error());
-    const auto offset = *name ? put(builder_, **name) : Offset<wire::Name>();
-    return say(wire::CreateNamed(builder_, offset));
-  }
-
-  /// A question about the version that it names.
-  template <typename Question, typename Ask>
-  Status of_version(const Question& question, Ask asked) {
-    FRESHET_ASSIGN(const VersionName name, read(question.name()));
-    return say_value((repository().*asked)(name));
-  }
-
-  Status dispatch();
-  template <typename Body>
-  Status ask(const Body* body) {
-    if (body == nullptr) return fail(Code::corrupt, "a question without its text");
-    return work(*body);
-  }
-
-  Status work(const wire::Put& put);
-  Status work(const wire::AskWanted& wanted);
-  Status work(const wire::AskRecord& record);
-  Status work(const wire::AskLatest& latest);
-  Status work(const wire::AskFind& find);
-  Status work(const wire::AskBytes& bytes);
-  Status work(const wire::AskOwners& owners) { return of_version(owners, &Repository::owners); }
-  Status work(const wire::AskLineage& lineage) { return of_version(lineage, &Repository::lineage); }
-  Status work(const wire::AskCommonAncestor& common);
-  Status work(const wire::AskDescendants& descendants) { return of_version(descendants, &Repository::descendants); }
-  Status work(const wire::AskContributors& contributors) { return of_version(contributors, &Repository::contributors); }
-  Status work(const wire::AskDiff& diff);
-  Status work(const wire::AskModels&) { return say_texts(repository().models()); }
-  Status work(const wire::AskVersions& versions) { return say_value(repository().versions(read(versions.model()))); }
-  Status work(const wire::Pin& pin);
-  Status work(const wire::AskPins& pins);
-  Status work(const wire::RenewPins& renew);
-  Status work(const wire::AskAllPins&) { return say_value(repository().all_pins()); }
-  Status work(const wire::Annotate& annotate);
-  Status work(const wire::AskStat&) { return say_value(repository().stat()); }
-  Status work(const wire::AskVerify& verify);
-  Status work(const wire::Match& match);
-  Status work(const wire::SetAlias& alias);
-  Status work(const wire::AskAliases& aliases) { return say_value(repository().aliases(read(aliases.model()))); }
-  Status work(const wire::Retire& retire);
-  Status work(const wire::Gc& gc);
-  Status work(const wire::AddReferrer& add);
-  Status work(const wire::DropReferrer& drop);
-  Status work(const wire::AskReferrers&) { return say_value(repository().referrers()); }
-  Status work(const wire::AskSegments& segments);
-  Status work(const wire::SettlePut& settle);
-  Status work(const wire::ReviveSegments& revive);
-  Status work(const wire::AskShared& shared);
-  Status work(const wire::ListShared& list);
-  Status work(const wire::ChangeShared& change);
-  Status work(const wire::Lend& lend);
-  Status work(const wire::RenewLease& renew) { return say_done(with_.bulk.renew(with_.session, renew.lease())); }
-  Status work(const wire::EndLease& end);
-  Status work(const wire::BeginPut& begin);
-  Status work(const wire::PutParts& parts);
-  Status work(const wire::AskPartDigests& digests);
-  Status work(const wire::CommitPut& commit);
-  Status work(const wire::AbortPut& abort);
-
   ProviderRepository& repository() const { return with_.repository; }
   Progress progress() const;
+  Result<std::vector<std::uint32_t>> wanted(const Putting& put, bool dedup) const {
+    Repository::PutOptions options = put.options;
+    options.dedup = dedup;
+    return repository().wanted(put.manifest, options);
+  }
+  template <typename Question, typename Range, typename ReadRange>
+  Result<Outcome> data(const std::vector<Range>& ranges, ReadRange read_range) const;
 
   const Answering& with_;
-  const wire::Request& question_;
-  Builder builder_;
-  Outcome outcome_;
+  const std::uint64_t number_;
 };
 
-Status Asked::dispatch() {
-  switch (question_.body_type()) {
-    case wire::Ask::Put: return ask(question_.body_as_Put());
-    case wire::Ask::AskWanted: return ask(question_.body_as_AskWanted());
-    case wire::Ask::AskRecord: return ask(question_.body_as_AskRecord());
-    case wire::Ask::AskLatest: return ask(question_.body_as_AskLatest());
-    case wire::Ask::AskFind: return ask(question_.body_as_AskFind());
-    case wire::Ask::AskBytes: return ask(question_.body_as_AskBytes());
-    case wire::Ask::AskOwners: return ask(question_.body_as_AskOwners());
-    case wire::Ask::AskLineage: return ask(question_.body_as_AskLineage());
-    case wire::Ask::AskCommonAncestor: return ask(question_.body_as_AskCommonAncestor());
-    case wire::Ask::AskDescendants: return ask(question_.body_as_AskDescendants());
-    case wire::Ask::AskContributors: return ask(question_.body_as_AskContributors());
-    case wire::Ask::AskDiff: return ask(question_.body_as_AskDiff());
-    case wire::Ask::AskModels: return ask(question_.body_as_AskModels());
-    case wire::Ask::AskVersions: return ask(question_.body_as_AskVersions());
-    case wire::Ask::Pin: return ask(question_.body_as_Pin());
-    case wire::Ask::AskPins: return ask(question_.body_as_AskPins());
-    case wire::Ask::RenewPins: return ask(question_.body_as_RenewPins());
-    case wire::Ask::AskAllPins: return ask(question_.body_as_AskAllPins());
-    case wire::Ask::Annotate: return ask(question_.body_as_Annotate());
-    case wire::Ask::AskStat: return ask(question_.body_as_AskStat());
-    case wire::Ask::AskVerify: return ask(question_.body_as_AskVerify());
-    case wire::Ask::SetAlias: return ask(question_.body_as_SetAlias());
-    case wire::Ask::AskAliases: return ask(question_.body_as_AskAliases());
-    case wire::Ask::Retire: return ask(question_.body_as_Retire());
-    case wire::Ask::Gc: return ask(question_.body_as_Gc());
-    case wire::Ask::AddReferrer: return ask(question_.body_as_AddReferrer());
-    case wire::Ask::DropReferrer: return ask(question_.body_as_DropReferrer());
-    case wire::Ask::AskReferrers: return ask(question_.body_as_AskReferrers());
-    case wire::Ask::Match: return ask(question_.body_as_Match());
-    case wire::Ask::AskSegments: return ask(question_.body_as_AskSegments());
-    case wire::Ask::SettlePut: return ask(question_.body_as_SettlePut());
-    case wire::Ask::ReviveSegments: return ask(question_.body_as_ReviveSegments());
-    case wire::Ask::AskShared: return ask(question_.body_as_AskShared());
-    case wire::Ask::ListShared: return ask(question_.body_as_ListShared());
-    case wire::Ask::ChangeShared: return ask(question_.body_as_ChangeShared());
-    case wire::Ask::Lend: return ask(question_.body_as_Lend());
-    case wire::Ask::RenewLease: return ask(question_.body_as_RenewLease());
-    case wire::Ask::EndLease: return ask(question_.body_as_EndLease());
-    case wire::Ask::BeginPut: return ask(question_.body_as_BeginPut());
-    case wire::Ask::PutParts: return ask(question_.body_as_PutParts());
-    case wire::Ask::AskPartDigests: return ask(question_.body_as_AskPartDigests());
-    case wire::Ask::CommitPut: return ask(question_.body_as_CommitPut());
-    case wire::Ask::AbortPut: return ask(question_.body_as_AbortPut());
-    default: return fail(Code::unsupported, "this server is of an older build and does not know this question");
-  }
-}
-
-Status Asked::work(const wire::Put& put_body) {
+Result<Outcome> Asked::work(Put put) {
   PutPlan plan;
-  FRESHET_ASSIGN(plan.manifest, read(put_body.version()));
-  FRESHET_ASSIGN(plan.options, read_options(put_body, plan.manifest.owners.size()));
+  plan.manifest = std::move(put.manifest);
+  plan.options = std::move(put.options);
   FRESHET_ASSIGN(Stored stored, upload_or_store(repository(), std::move(plan)));
-  outcome_.upload = std::move(stored.upload);
-  return outcome_.upload != nullptr ? Status() : say(wire::CreateNamed(builder_, put(builder_, stored.name)));
+  if (stored.upload != nullptr) return Outcome{.reply = {}, .upload = std::move(stored.upload)};
+  return Outcome{.reply = answer_to<Put>(number_, stored.name), .upload = nullptr};
 }
 
-Status Asked::work(const wire::AskWanted& wanted) {
-  if (wanted.put() == nullptr) return fail(Code::corrupt, "a question without its text");
-  FRESHET_ASSIGN(const Manifest manifest, read(wanted.put()->version()));
-  FRESHET_ASSIGN(const Repository::PutOptions options, read_options(*wanted.put(), manifest.owners.size()));
-  FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository().wanted(manifest, options));
-  return say(wire::CreateTensors(builder_, builder_.CreateVector(tensors)));
+Result<Outcome> Asked::work(PutParts put) {
+  FRESHET_ASSIGN(std::shared_ptr<const void> open, repository().keep_open(put.token));
+  FRESHET_ASSIGN(auto upload, upload_of_parts(put.token, std::move(put.parts), std::move(open)));
+  return Outcome{.reply = {}, .upload = std::move(upload)};
 }
 
-Status Asked::work(const wire::AskRecord& record) {
-  FRESHET_ASSIGN(const VersionName name, read(record.name()));
-  return say_value(repository().get(name));
-}
-
-Status Asked::work(const wire::AskLatest& latest) {
-  FRESHET_ASSIGN(const VersionNumber number, repository().latest(read(latest.model())));
-  return say(wire::CreateNumber(builder_, number));
-}
-
-Status Asked::work(const wire::AskFind& find) {
-  if (find.id() == nullptr) return fail(Code::corrupt, "a question without its text");
-  return say_name(repository().find(read(*find.id())));
-}
-
-Status Asked::work(const wire::AskBytes& bytes) {
-  FRESHET_ASSIGN(const VersionName name, read(bytes.name()));
-  if (bytes.id() == nullptr) return fail(Code::corrupt, "a question without its text");
-  FRESHET_ASSIGN(const auto record, with_.records.get(repository(), name, read(*bytes.id())));
-  const std::vector<wire::Range> ranges = copied(bytes.ranges());
+/// The bytes are read where the message has them.
+template <typename Question, typename Range, typename ReadRange>
+Result<Outcome> Asked::data(const std::vector<Range>& ranges, ReadRange read_range) const {
   std::uint64_t total = 0;
-  for (const wire::Range& range : ranges) {
-    if (range.bytes() > kDataBytesMax - total) {
+  for (const Range& range : ranges) {
+    if (range.bytes > kDataBytesMax - total) {
       return fail(Code::invalid_argument, format("more than {} bytes are asked for at once", kDataBytesMax));
     }
-    total += range.bytes();
+    total += range.bytes;
   }
-  if (ranges.size() > kRangesMax) return fail(Code::invalid_argument, "too many ranges are asked for at once");
+  Writer writer;
   std::uint8_t* to = nullptr;
-  const auto data = builder_.CreateUninitializedVector(total, &to);
-  for (const wire::Range& range : ranges) {
-    const MutableBytes out(reinterpret_cast<std::byte*>(to), range.bytes());
-    FRESHET_TRY(repository().read_range(*record, range.tensor(), range.offset(), out));
-    to += range.bytes();
+  writer.attach(writer.builder().CreateUninitializedVector(total, &to));
+  for (const Range& range : ranges) {
+    FRESHET_TRY(read_range(range, MutableBytes(reinterpret_cast<std::byte*>(to), range.bytes)));
+    to += range.bytes;
   }
-  return say(wire::CreateData(builder_, data));
+  return Outcome{.reply = std::move(writer).reply(number_, kVerb<Question>), .upload = nullptr};
 }
 
-Status Asked::work(const wire::AskCommonAncestor& common) {
-  FRESHET_ASSIGN(const VersionName a, read(common.a()));
-  FRESHET_ASSIGN(const VersionName b, read(common.b()));
-  return say_name(repository().mrca(a, b));
+Result<Outcome> Asked::work(const AskBytes& ask) {
+  FRESHET_ASSIGN(const auto record, with_.records.get(repository(), ask.name, ask.id));
+  return data<AskBytes>(ask.ranges, [&](const ByteRange& range, MutableBytes out) {
+    return repository().read_range(*record, range.tensor, range.offset, out);
+  });
 }
 
-Status Asked::work(const wire::AskDiff& diff) {
-  FRESHET_ASSIGN(const VersionName a, read(diff.a()));
-  FRESHET_ASSIGN(const VersionName b, read(diff.b()));
-  return say_value(repository().diff(a, b));
+Result<Outcome> Asked::work(const AskSegments& ask) {
+  return data<AskSegments>(ask.ranges, [&](const SegmentRange& range, MutableBytes out) {
+    return repository().read_segment_range(range.segment, range.offset, out);
+  });
 }
 
-Status Asked::work(const wire::Pin& pin) {
-  FRESHET_ASSIGN(const VersionName name, read(pin.name()));
-  const std::string by = read(pin.by());
-  const PinTerms terms = read_pin_terms(pin.lease());
-  return say_done(pin.undo() ? repository().unpin(name, by, terms) : repository().pin(name, by, terms));
-}
-
-Status Asked::work(const wire::RenewPins& renew) {
-  const std::optional<PinLease> lease = read_pin_terms(renew.lease()).lease;
-  if (!lease) return fail(Code::invalid_argument, "renew pins: no lease id");
-  return say_done(repository().renew_pins(*lease));
-}
-
-Status Asked::work(const wire::AskPins& pins) {
-  FRESHET_ASSIGN(const VersionName name, read(pins.name()));
-  return say_texts(repository().pins(name));
-}
-
-Status Asked::work(const wire::Annotate& annotate) {
-  FRESHET_ASSIGN(const VersionName name, read(annotate.name()));
-  FRESHET_ASSIGN(const Annotations annotations, read(annotate));
-  return say_done(repository().annotate(name, annotations));
+Result<Lent> Asked::work(const Lend& lend) {
+  if (lend.ranges.empty() == lend.segments.empty()) {
+    return fail(Code::invalid_argument, format("a lease has 1 to {} ranges of one kind", kRangesMax));
+  }
+  ReadDesk::Subject subject;
+  if (!lend.ranges.empty()) {
+    FRESHET_ASSIGN(subject.record, with_.records.get(repository(), lend.name, lend.id));
+  }
+  for (const ByteRange& range : lend.ranges) {
+    subject.parts.push_back({.tensor = range.tensor, .segment = {}, .offset = range.offset, .bytes = range.bytes});
+  }
+  for (const SegmentRange& range : lend.segments) {
+    subject.parts.push_back({.segment = range.segment, .offset = range.offset, .bytes = range.bytes});
+  }
+  FRESHET_ASSIGN(const BulkService::Lent lent, with_.bulk.lend(with_.session, std::move(subject)));
+  Lent answer{.lease = lent.lease,
+              .version = lent.version,
+              .lifetime = lent.lifetime,
+              .piece_bytes = lent.piece_bytes,
+              .channels = {}};
+  for (const protocol::ChannelOffer& offer : lent.channels) {
+    answer.channels.emplace_back(static_cast<std::uint8_t>(offer.kind), offer.address);
+  }
+  return answer;
 }
 
 Progress Asked::progress() const {
@@ -264,182 +194,30 @@ Progress Asked::progress() const {
     const Time at = system_clock().now();
     Time due = next->load();
     if (at < due || !next->compare_exchange_strong(due, at + kProgressPause)) return;
-    Builder builder;
-    with_.progress(reply(builder, number(), wire::CreateProgress(builder, done, total)));
+    with_.progress(reply(number_, Advance{.done = done, .total = total}));
   };
 }
 
-Status Asked::work(const wire::AskVerify& verify) {
-  std::optional<VersionName> name;
-  if (verify.name() != nullptr) {
-    FRESHET_ASSIGN(name, read(verify.name()));
-  }
-  return say_value(repository().verify(name, progress()));
-}
-
-Status Asked::work(const wire::Match& match) {
-  FRESHET_ASSIGN(const MatchQuery query, read(match));
-  return say_value(repository().match(query));
-}
-
-Status Asked::work(const wire::AskSegments& segments) {
-  const std::vector<wire::SegmentRange> ranges = copied(segments.ranges());
-  std::uint64_t total = 0;
-  for (const wire::SegmentRange& range : ranges) {
-    if (range.bytes() > kDataBytesMax - total || ranges.size() > kRangesMax) {
-      return fail(Code::invalid_argument, format("more than {} bytes are asked for at once", kDataBytesMax));
+template <typename Question>
+Result<Outcome> outcome_of(const Answering& with, std::uint64_t number, const wire::Said& said) {
+  FRESHET_ASSIGN(Question question, read<Question>(said));
+  auto worked = Asked(with, number).work(std::move(question));
+  if constexpr (std::is_same_v<decltype(worked), Result<Outcome>>) {
+    return worked;
+  } else {
+    if (!worked) return fail(std::move(worked).error());
+    if constexpr (std::is_void_v<typename Question::Answer>) {
+      return Outcome{.reply = answer_to<Question>(number), .upload = nullptr};
+    } else {
+      return Outcome{.reply = answer_to<Question>(number, *worked), .upload = nullptr};
     }
-    total += range.bytes();
   }
-  std::uint8_t* to = nullptr;
-  const auto data = builder_.CreateUninitializedVector(total, &to);
-  for (const wire::SegmentRange& range : ranges) {
-    const MutableBytes out(reinterpret_cast<std::byte*>(to), range.bytes());
-    FRESHET_TRY(repository().read_segment_range(read(range.segment()), range.offset(), out));
-    to += range.bytes();
-  }
-  return say(wire::CreateData(builder_, data));
 }
 
-Status Asked::work(const wire::SetAlias& alias) {
-  std::optional<VersionNumber> expected;
-  if (alias.expected().has_value()) expected = alias.expected().value();
-  const std::string model = read(alias.model());
-  const std::string name = read(alias.alias());
-  return say_done(alias.is_decided_elsewhere() ? repository().keep_for_alias(model, name, expected, alias.desired())
-                                               : repository().set_alias(model, name, expected, alias.desired()));
-}
-
-Status Asked::work(const wire::Retire& retire) {
-  FRESHET_ASSIGN(const VersionName name, read(retire.name()));
-  // A client that wants to wait longer asks again.
-  const auto wait = std::min<std::uint64_t>(retire.wait_ns(), static_cast<std::uint64_t>(kRetireWaitMax.count()));
-  return say_value(repository().retire(name, {.wait = Duration(static_cast<std::int64_t>(wait))}));
-}
-
-Status Asked::work(const wire::Gc& gc) { return say_value(repository().gc({.dry_run = gc.dry_run()}, progress())); }
-
-Status Asked::work(const wire::AddReferrer& add) {
-  if (add.referrer() == nullptr) return fail(Code::corrupt, "a question without its text");
-  FRESHET_ASSIGN(const ExternalReferrer referrer, read(*add.referrer()));
-  return say_done(repository().add_referrer(referrer));
-}
-
-Status Asked::work(const wire::DropReferrer& drop) {
-  if (drop.version() == nullptr) return fail(Code::corrupt, "a question without its text");
-  return say_done(repository().drop_referrer(read(*drop.version()), drop.attempt()));
-}
-
-Status Asked::work(const wire::ReviveSegments& revive) {
-  const std::vector<wire::Segment> segments = copied(revive.segments());
-  const std::vector<std::uint64_t> bytes = copied(revive.bytes());
-  const std::vector<wire::Digest> digests = copied(revive.digests());
-  if (bytes.size() != segments.size() || digests.size() != segments.size()) {
-    return fail(Code::corrupt, "segments whose lists do not fit each other");
-  }
-  std::vector<ProviderRepository::SegmentContent> contents;
-  for (std::size_t i = 0; i < segments.size(); ++i) {
-    contents.push_back({.segment = read(segments[i]),
-                        .bytes = bytes[i],
-                        .digest = {.low = digests[i].low(), .high = digests[i].high()}});
-  }
-  FRESHET_ASSIGN(const std::uint64_t revived, repository().revive_segments(contents));
-  return say(wire::CreateNumber(builder_, revived));
-}
-
-Status Asked::work(const wire::SettlePut& settle) {
-  if (settle.id() == nullptr) return fail(Code::corrupt, "a question without its text");
-  FRESHET_ASSIGN(const bool there, repository().settle_put(read(*settle.id()), settle.attempt()));
-  return say(wire::CreateNumber(builder_, there ? 1 : 0));
-}
-
-Status Asked::work(const wire::AskShared& shared) {
-  FRESHET_ASSIGN(const SharedRecord record, repository().shared_record(read(shared.key())));
-  return say(wire::CreateShared(builder_, put(builder_, record)));
-}
-
-Status Asked::work(const wire::ListShared& list) {
-  FRESHET_ASSIGN(const std::vector<SharedRecord> found,
-                 repository().shared_records(read(list.prefix()), read(list.after())));
-  return say(wire::CreateSharedRows(builder_, put(builder_, found)));
-}
-
-Status Asked::work(const wire::ChangeShared& change) {
-  FRESHET_ASSIGN(const std::vector<SharedRecord> expected, read_changed(change.expected()));
-  FRESHET_ASSIGN(const std::vector<SharedRecord> changes, read_changed(change.changes()));
-  return say_done(repository().change_shared_records(expected, changes));
-}
-
-Status Asked::work(const wire::Lend& lend) {
-  ReadDesk::Subject subject;
-  const std::vector<wire::Range> ranges = copied(lend.ranges());
-  const std::vector<wire::SegmentRange> segments = copied(lend.segments());
-  if (ranges.empty() == segments.empty() || ranges.size() > kRangesMax || segments.size() > kRangesMax) {
-    return fail(Code::invalid_argument, format("a lease has 1 to {} ranges of one kind", kRangesMax));
-  }
-  if (!ranges.empty()) {
-    FRESHET_ASSIGN(const VersionName name, read(lend.name()));
-    if (lend.id() == nullptr) return fail(Code::corrupt, "a question without its text");
-    FRESHET_ASSIGN(subject.record, with_.records.get(repository(), name, read(*lend.id())));
-  }
-  for (const wire::Range& range : ranges) {
-    subject.parts.push_back(
-        {.tensor = range.tensor(), .segment = {}, .offset = range.offset(), .bytes = range.bytes()});
-  }
-  for (const wire::SegmentRange& range : segments) {
-    subject.parts.push_back({.segment = read(range.segment()), .offset = range.offset(), .bytes = range.bytes()});
-  }
-  FRESHET_ASSIGN(const BulkService::Lent lent, with_.bulk.lend(with_.session, std::move(subject)));
-  std::vector<Offset<wire::Channel>> channels;
-  for (const protocol::ChannelOffer& offer : lent.channels) {
-    channels.push_back(
-        wire::CreateChannel(builder_, static_cast<std::uint8_t>(offer.kind), builder_.CreateString(offer.address)));
-  }
-  const auto list = builder_.CreateVector(channels);
-  return say(wire::CreateLent(builder_, lent.lease, lent.version, static_cast<std::uint64_t>(lent.lifetime.count()),
-                              lent.piece_bytes, list));
-}
-
-Status Asked::work(const wire::EndLease& end) {
-  with_.bulk.end(with_.session, end.lease());
-  return say(wire::CreateDone(builder_));
-}
-
-Status Asked::work(const wire::BeginPut& begin) {
-  if (begin.id() == nullptr) return fail(Code::corrupt, "a question without its text");
-  FRESHET_ASSIGN(auto architecture, decode_architecture(data_of(begin.architecture())));
-  FRESHET_ASSIGN(const PutToken token, repository().begin_put_for(with_.owner, read(begin.model()), read(*begin.id()),
-                                                                  std::move(architecture)));
-  const wire::Token wire_form = wire_token(token);
-  return say(wire::CreateBegun(builder_, &wire_form));
-}
-
-Status Asked::work(const wire::PutParts& parts) {
-  FRESHET_ASSIGN(const PutToken token, read(parts.token()));
-  FRESHET_ASSIGN(std::shared_ptr<const void> open, repository().keep_open(token));
-  std::vector<TensorPart> all;
-  for (const wire::Part& part : copied(parts.parts())) all.push_back(read(part));
-  FRESHET_ASSIGN(outcome_.upload, upload_of_parts(token, std::move(all), std::move(open)));
-  return {};
-}
-
-Status Asked::work(const wire::AskPartDigests& digests) {
-  FRESHET_ASSIGN(const PutToken token, read(digests.token()));
-  return say_value(repository().part_puts().part_digests(token));
-}
-
-Status Asked::work(const wire::CommitPut& commit) {
-  FRESHET_ASSIGN(const PutToken token, read(commit.token()));
-  if (commit.put() == nullptr) return fail(Code::corrupt, "a question without its text");
-  FRESHET_ASSIGN(const Manifest manifest, read(commit.put()->version()));
-  FRESHET_ASSIGN(const Repository::PutOptions options, read_options(*commit.put(), manifest.owners.size()));
-  FRESHET_ASSIGN(const VersionName name, repository().part_puts().commit_put(token, manifest, options));
-  return say(wire::CreateNamed(builder_, put(builder_, name)));
-}
-
-Status Asked::work(const wire::AbortPut& abort) {
-  FRESHET_ASSIGN(const PutToken token, read(abort.token()));
-  return say_done(repository().part_puts().abort_put(token));
+/// By the verb's place in its list.
+template <typename... Question>
+constexpr auto outcomes_of(std::type_identity<std::tuple<Question...>>) {
+  return std::array{&outcome_of<Question>...};
 }
 
 }  // namespace
@@ -466,6 +244,22 @@ Result<std::shared_ptr<const VersionRecord>> RecordCache::get(const ProviderRepo
   return record;
 }
 
-Outcome answer(const Answering& with, const wire::Request& question) { return Asked(with, question).outcome(); }
+Error lacking(const Terms& terms) {
+  return Error(
+      Code::failed_precondition,
+      format("{0}: this needs {1} rights; put the word {1} before this client's key in the server's allow-list",
+             terms.verb, word_of(terms.right)));
+}
+
+Outcome answer(const Answering& with, const Received<wire::Request>& question) {
+  static constexpr auto kOutcomes = outcomes_of(std::type_identity<Questions>());
+  const std::size_t place = std::size_t{question.verb()} - kFirstQuestion;
+  Result<Outcome> outcome =
+      place < kOutcomes.size()
+          ? kOutcomes[place](with, question->request(), *question.said())
+          : fail(Code::unsupported, "this server is of an older build and does not know this question");
+  return outcome ? std::move(*outcome)
+                 : Outcome{.reply = failure(question->request(), outcome.error()), .upload = nullptr};
+}
 
 }  // namespace freshet::rpc

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a question asks, asked of a repository. Blocking; any thread. A new question has its line in answer().
+/// What a question asks, asked of a repository. Blocking; any thread.
 
 #include <functional>
 #include <list>
@@ -12,7 +12,7 @@
 #include "repo/provider_repository.h"
 #include "repo/serve/server/bulk_service.h"
 #include "repo/serve/server/server_machine.h"
-#include "repo/serve/wire/messages.h"
+#include "repo/serve/wire/questions.h"
 
 namespace freshet::rpc {
 
@@ -45,7 +45,11 @@ struct Answering {
   std::function<void(Encoded progress)> progress;
 };
 
-Outcome answer(const Answering& with, const wire::Request& question);
+/// What a client without the right to a question is told: "retire: this needs operator rights; …". Where a server has
+/// no keys, whoever can connect has all of them.
+Error lacking(const Terms& terms);
+
+Outcome answer(const Answering& with, const Received<wire::Request>& question);
 /// Stores the version of a put whose tensors came. An upload again when others turn out to be
 /// needed: what it inherits went away meanwhile.
 Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload);

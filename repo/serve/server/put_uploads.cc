@@ -20,7 +20,6 @@ std::shared_ptr<Upload> upload_for(std::vector<Upload::Part> parts, std::shared_
 /// What stays of a PutParts while their bytes come.
 struct PartsPlan final : UploadPlan {
   Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload) const override {
-    Builder builder;
     std::vector<TensorPart> whole = parts;
     Status taken;
     for (std::uint32_t i = 0; i < whole.size() && taken; ++i) {
@@ -30,7 +29,7 @@ struct PartsPlan final : UploadPlan {
     }
     if (taken) taken = repository.part_puts().put_parts(token, whole);
     if (!taken) return {.reply = failure(request, taken.error()), .upload = nullptr};
-    return {.reply = reply(builder, request, wire::CreateDone(builder)), .upload = nullptr};
+    return {.reply = answer_to<PutParts>(request), .upload = nullptr};
   }
 
   PutToken token;
@@ -110,8 +109,7 @@ Outcome PutPlan::store(ProviderRepository& repository, std::uint64_t request, co
     name = again ? Result<VersionName>(std::move(again->name)) : fail(std::move(again).error());
   }
   if (!name) return {.reply = failure(request, name.error()), .upload = nullptr};
-  Builder builder;
-  return {.reply = reply(builder, request, wire::CreateNamed(builder, put(builder, *name))), .upload = nullptr};
+  return {.reply = answer_to<Put>(request, *name), .upload = nullptr};
 }
 
 }  // namespace freshet::rpc

@@ -35,7 +35,7 @@
 #include "core/base/clock.h"
 #include "core/base/result.h"
 #include "core/model/tensor.h"
-#include "repo/serve/wire/messages.h"
+#include "repo/serve/wire/questions.h"
 
 namespace freshet::rpc {
 

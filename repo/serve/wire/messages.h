@@ -1,28 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What travels between a repository's server and its clients: FlatBuffers (rpc.fbs), verified before use. A value is
-/// written by put(builder, value) and read back by read(), which checks what the verifier cannot: names, counts, codes.
-/// Many rows of a list may be one row of the message. So a question's lists of texts are checked against their limits
-/// before they are copied. For this folder and those that add questions to it.
+/// What travels between a repository's server and its clients: FlatBuffers (rpc.fbs), verified before use. A message is
+/// a struct of questions.h. Its function fields(struct, visitor) names the struct's fields in their order, so one
+/// visitor, the Writer, makes a message of it, and another one, the Reader, reads it back and checks what the verifier
+/// cannot: that numbers fit, names, counts, codes. For this folder and those that add questions to it.
 
 #include <flatbuffers/flatbuffers.h>
 
+#include <algorithm>
+#include <bit>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
-#include <memory>
+#include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/base/result.h"
 #include "core/model/tensor.h"
-#include "repo/provider_repository.h"
 #include "repo/serve/wire/rpc_generated.h"
 
 namespace freshet::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 /// A manifest and an architecture, the largest of both, and what else a message says.
 inline constexpr std::size_t kMessageBytesMax = std::size_t{192} << 20;
@@ -37,6 +43,10 @@ using Encoded = flatbuffers::DetachedBuffer;
 template <typename T>
 using Offset = flatbuffers::Offset<T>;
 
+/// Whether the texts, with what each takes, are no longer than the message. So none of them is there again and again,
+/// and a small message cannot become a large value.
+bool has_each_text_once(const wire::Said* said, std::size_t message_bytes);
+
 /// A message of the other side, verified. Movable; what is read from it points into it.
 template <typename Root>
 class Received {
@@ -49,138 +59,223 @@ class Received {
     received.words_.resize((bytes.size() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
     if (!bytes.empty()) std::memcpy(received.words_.data(), bytes.data(), bytes.size());
     const auto* const data = reinterpret_cast<const std::uint8_t*>(received.words_.data());
-    flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/8, /*max_tables=*/kTablesMax);
+    flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/4, /*max_tables=*/4);
     if (bytes.size() < kShortest || !verifier.VerifyBuffer<Root>(nullptr)) {
       return fail(Code::corrupt, "a message that is not of this protocol");
     }
     received.root_ = flatbuffers::GetRoot<Root>(data);
+    if (!has_each_text_once(received.said(), bytes.size())) {
+      return fail(Code::corrupt, "a message that names a text twice");
+    }
     return received;
   }
   const Root* operator->() const { return root_; }
   const Root& operator*() const { return *root_; }
+  /// Null in a greeting and in a failure.
+  const wire::Said* said() const { return root_->body_as_Said(); }
+  /// 0 where nothing is said.
+  std::uint16_t verb() const { return said() == nullptr ? std::uint16_t{0} : said()->verb(); }
   /// The memory that it takes.
   std::size_t bytes() const { return words_.size() * sizeof(std::uint64_t); }
 
  private:
   static constexpr std::size_t kShortest = 2 * sizeof(flatbuffers::uoffset_t) + sizeof(flatbuffers::soffset_t);
-  static constexpr std::uint32_t kTablesMax = 1u << 24;
   std::vector<std::uint64_t> words_;
   const Root* root_ = nullptr;
 };
 
-template <typename Body>
-Encoded request(Builder& builder, std::uint64_t number, Offset<Body> body) {
-  builder.Finish(wire::CreateRequest(builder, number, wire::AskTraits<Body>::enum_value, body.Union()));
-  return builder.Release();
-}
-template <typename Body>
-Encoded reply(Builder& builder, std::uint64_t number, Offset<Body> body) {
-  builder.Finish(wire::CreateReply(builder, number, {}, wire::AnswerTraits<Body>::enum_value, body.Union()));
-  return builder.Release();
-}
+/// A field that is one word: numbers, flags, and codes, which visitors take by choice().
+template <typename T>
+concept Word = std::integral<T>;
+/// `A` is T, or a T that is only read.
+template <typename A, typename T>
+concept Like = std::same_as<std::remove_const_t<A>, T>;
+
+/// Takes the fields of a struct, and makes a message of them.
+class Writer {
+ public:
+  template <typename... Fields>
+  void operator()(const Fields&... values) {
+    (put(values), ...);
+  }
+  template <typename Enum>
+  void choice(const Enum& value, Enum) {
+    put(static_cast<std::uint8_t>(value));
+  }
+  // These two are for the Reader.
+  template <typename T>
+  void list(const std::vector<T>& values, std::size_t, Code = {}) {
+    put(values);
+  }
+  template <typename Check>
+  void check(Check) {}
+  void data(Bytes bytes) {
+    attach(builder_.CreateVector(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()));
+  }
+
+  /// For data that is made in its place: builder() makes the vector, before attach() and before anything is written.
+  Builder& builder() { return builder_; }
+  void attach(Offset<flatbuffers::Vector<std::uint8_t>> data) { data_ = data; }
+
+  Encoded request(std::uint64_t number, std::uint16_t verb) &&;
+  Encoded reply(std::uint64_t number, std::uint16_t verb) &&;
+
+ private:
+  void put(Word auto value) { words_.push_back(static_cast<std::uint64_t>(value)); }
+  void put(double value) { words_.push_back(std::bit_cast<std::uint64_t>(value)); }
+  void put(Duration value) { put(std::max(value, Duration::zero()).count()); }
+  void put(std::string_view text) {
+    texts_.push_back(builder_.CreateString(text.empty() ? "" : text.data(), text.size()));
+  }
+  void put(const std::string& text) { put(std::string_view(text)); }
+  void put(Bytes bytes) { put(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())); }
+  template <typename T>
+  void put(const std::optional<T>& value) {
+    put(value.has_value());
+    if (value) put(*value);
+  }
+  template <typename A, typename B>
+  void put(const std::pair<A, B>& both) {
+    put(both.first);
+    put(both.second);
+  }
+  template <typename T>
+  void put(const std::vector<T>& list) {
+    put(list.size());
+    for (const T& one : list) put(one);
+  }
+  template <typename T>
+  requires std::is_class_v<T>
+  void put(const T& value) {
+    if constexpr (requires { T::fields(value, *this); }) {
+      T::fields(value, *this);
+    } else {
+      fields(value, *this);
+    }
+  }
+  Offset<wire::Said> said(std::uint16_t verb);
+
+  Builder builder_;
+  std::vector<std::uint64_t> words_;
+  std::vector<Offset<flatbuffers::String>> texts_;
+  Offset<flatbuffers::Vector<std::uint8_t>> data_;
+};
+
+/// Gives the fields of a struct what a message says. A field that the message ends before keeps its default, so that a
+/// message may get fields at its end; within a list that is an error. After an error it reads nothing more.
+class Reader {
+ public:
+  explicit Reader(const wire::Said& said) : said_(said) {}
+  template <typename... Fields>
+  void operator()(Fields&... values) {
+    (take(values), ...);
+  }
+  /// unsupported for a code after the last one that is known.
+  template <typename Enum>
+  void choice(Enum& value, Enum last) {
+    std::uint8_t code = static_cast<std::uint8_t>(value);
+    take(code);
+    if (code > static_cast<std::uint8_t>(last)) {
+      return refuse(Error(Code::unsupported, "a message has a code that this build does not know"));
+    }
+    value = static_cast<Enum>(code);
+  }
+  /// A list of at most so many; a longer one is not copied.
+  template <typename T>
+  void list(std::vector<T>& values, std::size_t most, Code above = Code::invalid_argument) {
+    take_rows(values, count(most, above));
+  }
+  /// `look()` is a Status of what was read so far.
+  template <typename Check>
+  void check(Check look) {
+    if (!status_) return;
+    if (Status looked = look(); !looked) refuse(std::move(looked).error());
+  }
+  /// Points into the message.
+  void data(Bytes& bytes) {
+    if (said_.data() != nullptr) bytes = std::as_bytes(std::span(said_.data()->data(), said_.data()->size()));
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  void refuse(Error error);
+  std::optional<std::uint64_t> word();
+  /// Points into the message.
+  std::optional<std::string_view> text();
+  /// Of a list: 0 for one that cannot be in this message, or has more.
+  std::uint64_t count(std::size_t most, Code above);
+
+  template <Word T>
+  void take(T& value) {
+    const auto said = word();
+    if (!said) return;
+    if (static_cast<std::uint64_t>(static_cast<T>(*said)) != *said) {
+      return refuse(Error(Code::corrupt, "a message has a number that is too large"));
+    }
+    value = static_cast<T>(*said);
+  }
+  void take(double& value) {
+    if (const auto said = word()) value = std::bit_cast<double>(*said);
+  }
+  void take(Duration& value) {
+    constexpr auto kMost = std::uint64_t{std::numeric_limits<std::int64_t>::max()};
+    if (const auto said = word()) value = Duration(static_cast<std::int64_t>(std::min(*said, kMost)));
+  }
+  void take(std::string& value) {
+    if (const auto said = text()) value = *said;
+  }
+  void take(Bytes& value) {
+    if (const auto said = text()) value = std::as_bytes(std::span(said->data(), said->size()));
+  }
+  template <typename T>
+  void take(std::optional<T>& value) {
+    bool is_there = false;
+    take(is_there);
+    if (is_there) take(value.emplace());
+  }
+  template <typename A, typename B>
+  void take(std::pair<A, B>& both) {
+    take(both.first);
+    take(both.second);
+  }
+  template <typename T>
+  void take(std::vector<T>& list) {
+    take_rows(list, count(std::numeric_limits<std::size_t>::max(), Code::corrupt));
+  }
+  template <typename T>
+  void take_rows(std::vector<T>& list, std::uint64_t rows) {
+    ++lists_;
+    for (std::uint64_t i = 0; i < rows && status_; ++i) take(list.emplace_back());
+    --lists_;
+  }
+  template <typename T>
+  requires std::is_class_v<T>
+  void take(T& value) {
+    if constexpr (requires { T::fields(value, *this); }) {
+      T::fields(value, *this);
+    } else {
+      fields(value, *this);
+    }
+  }
+
+  const wire::Said& said_;
+  std::uint32_t words_read_ = 0;
+  std::uint32_t texts_read_ = 0;
+  int lists_ = 0;  ///< That are being read, one within another.
+  Status status_;
+};
+
+Encoded hello(std::uint64_t number, std::uint32_t protocol = kProtocolVersion);
 Encoded failure(std::uint64_t number, const Error& error);
 Error error_of(const wire::Failure& failure);
 
-// Values, each with its way back. What is missing in a message is empty, or an error where that makes no sense.
-Offset<wire::Name> put(Builder& builder, const VersionName& name);
-wire::Id wire_id(const VersionId& id);
-VersionId read(const wire::Id& id);
-/// Empty for null. invalid_argument for a name that no model can have.
-Result<VersionName> read(const wire::Name* name);
-std::string read(const flatbuffers::String* text);
-inline std::size_t bytes_in(const flatbuffers::String* text) { return text == nullptr ? 0 : text->size(); }
-/// invalid_argument for a key above kTagKeyBytesMax, or a longer value.
-Status check_tag(const wire::Tag& tag, std::size_t value_bytes_max);
-std::optional<double> read(const flatbuffers::Optional<double>& value);
-flatbuffers::Optional<double> wire_number(const std::optional<double>& value);
-/// Where a version's bytes are; nothing for null. invalid_argument for longer lists than a version of so many tensors
-/// has.
-Offset<wire::Placed> put(Builder& builder, const std::optional<Placed>& placed);
-Result<std::optional<Placed>> read(const wire::Placed* placed, std::size_t tensors);
-
-Offset<flatbuffers::Vector<Offset<flatbuffers::String>>> put(Builder& builder, const std::vector<std::string>& texts);
-std::vector<std::string> read(const flatbuffers::Vector<Offset<flatbuffers::String>>* texts);
-
-/// Elements as values: a vector may lie at any address, whatever the verifier says (2.0.8).
 template <typename T>
-std::vector<T> copied(const flatbuffers::Vector<T>* vector) {
-  std::vector<T> values(vector == nullptr ? 0 : vector->size());
-  if (!values.empty()) std::memcpy(values.data(), vector->Data(), values.size() * sizeof(T));
-  return values;
+Result<T> read(const wire::Said& said) {
+  T value;
+  Reader reader(said);
+  reader(value);
+  FRESHET_TRY(reader.status());
+  return value;
 }
-template <typename T>
-std::vector<T> copied(const flatbuffers::Vector<const T*>* structs) {
-  std::vector<T> values(structs == nullptr ? 0 : structs->size());
-  if (!values.empty()) std::memcpy(static_cast<void*>(values.data()), structs->Data(), values.size() * sizeof(T));
-  return values;
-}
-inline Bytes data_of(const flatbuffers::Vector<std::uint8_t>* vector) {
-  return vector == nullptr ? Bytes() : std::as_bytes(std::span(vector->Data(), vector->size()));
-}
-
-/// With a number: one that is to be given goes as 1, which is the same thing, since that one is given first.
-/// invalid_argument for a manifest that check() refuses.
-Result<Manifest> encodable(Manifest manifest);
-/// REQUIRES: encodable.
-Offset<wire::Version> put(Builder& builder, const Manifest& manifest);
-Result<Manifest> read(const wire::Version* version);
-
-Offset<wire::Record> put(Builder& builder, const VersionRecord& record);
-Result<VersionRecord> read(const wire::Record& record);
-Offset<wire::Owners> put(Builder& builder, const std::vector<OwnerRow>& rows);
-Result<std::vector<OwnerRow>> read(const wire::Owners& owners);
-Offset<wire::Lineage> put(Builder& builder, const std::vector<LineageRow>& rows);
-Result<std::vector<LineageRow>> read(const wire::Lineage& lineage);
-Offset<wire::Contributors> put(Builder& builder, const std::vector<ContributorRow>& rows);
-Result<std::vector<ContributorRow>> read(const wire::Contributors& contributors);
-Offset<wire::Difference> put(Builder& builder, const VersionDiff& diff);
-Result<VersionDiff> read(const wire::Difference& difference);
-wire::PinLease wire_pin_lease(const PinLease& lease);
-/// Of a message without a lease: pins that stay.
-PinTerms read_pin_terms(const wire::PinLease* lease);
-Offset<wire::Match> put(Builder& builder, const MatchQuery& query);
-Result<MatchQuery> read(const wire::Match& match);
-Offset<wire::Matched> put(Builder& builder, const MatchAnswer& answer);
-Result<MatchAnswer> read(const wire::Matched& matched);
-Offset<wire::Graph> put(Builder& builder, const MatchGraph& graph);
-Result<std::shared_ptr<const MatchGraph>> read(const wire::Graph* graph);
-Offset<wire::Put> put(Builder& builder, const Manifest& manifest, const Repository::PutOptions& options);
-/// Of a version of so many tensors.
-Result<Repository::PutOptions> read_options(const wire::Put& put, std::size_t tensors);
-Offset<wire::SharedRecord> put(Builder& builder, const SharedRecord& record);
-SharedRecord read(const wire::SharedRecord& record);
-Offset<flatbuffers::Vector<Offset<wire::SharedRecord>>> put(Builder& builder, std::span<const SharedRecord> records);
-std::vector<SharedRecord> read(const flatbuffers::Vector<Offset<wire::SharedRecord>>* records);
-/// A list of a ChangeShared. invalid_argument above the limits of shared records (repo/provider_repository.h).
-Result<std::vector<SharedRecord>> read_changed(const flatbuffers::Vector<Offset<wire::SharedRecord>>* records);
-wire::Segment wire_segment(const SegmentName& segment);
-SegmentName read(const wire::Segment& segment);
-Offset<wire::Aliases> put(Builder& builder, const std::vector<Alias>& aliases);
-Result<std::vector<Alias>> read(const wire::Aliases& aliases);
-Offset<wire::PinnedVersions> put(Builder& builder, const std::vector<PinnedVersion>& rows);
-Result<std::vector<PinnedVersion>> read(const wire::PinnedVersions& pinned);
-Offset<wire::Annotate> put(Builder& builder, const VersionName& name, const Annotations& annotations);
-/// Without the name. Refuses tags above the limits of Repository::annotate().
-Result<Annotations> read(const wire::Annotate& annotate);
-Offset<wire::Retired> put(Builder& builder, const RetireReport& report);
-Result<RetireReport> read(const wire::Retired& retired);
-Offset<wire::Collected> put(Builder& builder, const GcReport& report);
-Result<GcReport> read(const wire::Collected& collected);
-Offset<wire::Referrer> put(Builder& builder, const ExternalReferrer& referrer);
-Result<ExternalReferrer> read(const wire::Referrer& referrer);
-Offset<wire::Referrers> put(Builder& builder, const std::vector<ExternalReferrer>& referrers);
-Result<std::vector<ExternalReferrer>> read(const wire::Referrers& referrers);
-wire::Token wire_token(const PutToken& token);
-/// corrupt for null.
-Result<PutToken> read(const wire::Token* token);
-/// Without its bytes.
-wire::Part wire_part(const TensorPart& part, const Digest& digest);
-TensorPart read(const wire::Part& part);
-Offset<wire::PartDigests> put(Builder& builder, const std::vector<std::optional<Digest>>& digests);
-Result<std::vector<std::optional<Digest>>> read(const wire::PartDigests& digests);
-Offset<wire::Stat> put(Builder& builder, const RepositoryStat& stat);
-Result<RepositoryStat> read(const wire::Stat& stat);
-Offset<wire::Verified> put(Builder& builder, const VerifyReport& report);
-Result<VerifyReport> read(const wire::Verified& verified);
 
 }  // namespace freshet::rpc

@@ -38,9 +38,7 @@ TEST(EndedCalls, WhatWasNotBegunIsNotDone) {
   const auto server = RepositoryServer::open(*local, {.address = "ipc://" + folder.path() + "/socket"});
   ASSERT_TRUE(server) << server.error().message();
   const auto verify = [](RawClient& client, std::uint64_t request_number) {
-    Builder builder;
-    const auto name = rpc::put(builder, VersionName{.model = "net", .number = 1});
-    client.say(request(builder, request_number, wire::CreateAskVerify(builder, name)));
+    client.say(request(request_number, AskVerify{VersionName{.model = "net", .number = 1}}));
   };
   RawClient stays((*server)->address());
   stays.hello();
@@ -51,8 +49,7 @@ TEST(EndedCalls, WhatWasNotBegunIsNotDone) {
     leaves.hello();
     for (std::uint64_t i = 0; i < 20; ++i) verify(leaves, 2 + i);
     EXPECT_TRUE(came_true([&] { return (*server)->stat().calls == kSlowThreads + 20; }));
-    Builder builder;
-    leaves.say(request(builder, 0, wire::CreateBye(builder)));
+    leaves.say(request(0, Bye{}));
     EXPECT_TRUE(came_true([&] { return (*server)->stat().clients == 1; }));
   }
   // Behind all of the other's in the queue.
@@ -64,8 +61,8 @@ TEST(EndedCalls, WhatWasNotBegunIsNotDone) {
     do {
       answer = stays.hear();
       ASSERT_TRUE(answer);
-    } while ((*answer)->body_type() == wire::Answer::Progress);
-    EXPECT_NE((*answer)->body_as_Verified(), nullptr);
+    } while (answer->verb() == kVerb<Advance>);
+    EXPECT_TRUE(answer_in<AskVerify>(*answer));
   }
   EXPECT_EQ(reads, kSlowThreads + 1);
 }

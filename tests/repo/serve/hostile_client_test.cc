@@ -10,7 +10,6 @@
 #include "core/base/clock.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
-#include "repo/serve/wire/messages.h"
 #include "tests/repo/serve/raw_client.h"
 #include "tests/repo/world.h"
 #include "tests/support/eventually.h"
@@ -35,12 +34,11 @@ class HostileClient : public testing::Test {
     EXPECT_EQ((*remote)->latest("net").value(), 1u);
   }
   Encoded put_message(std::uint64_t number) {
-    Builder builder;
     Manifest manifest = version_.manifest;
     manifest.id = test_id(99);
     manifest.owners = OwnerMap::all_written_by(manifest.id, manifest.digests.size());
     manifest.name.number = 1;
-    return request(builder, number, rpc::put(builder, manifest, Repository::PutOptions{}));
+    return request(number, Put{{manifest, {}}});
   }
 
   TemporaryFolder folder_;
@@ -61,8 +59,7 @@ TEST_F(HostileClient, DamagedMessagesAreRefusedAndHarmNobody) {
   std::memcpy(bytes.data(), good.data(), good.size());
   RawClient client(address_);
   for (int i = 0; i < 400; ++i) {
-    Builder builder;
-    client.say(request(builder, 1, wire::CreateHello(builder, kProtocolVersion)));
+    client.say(rpc::hello(1));
     std::vector<std::byte> damaged = bytes;
     for (int flips = 0; flips < 3; ++flips) damaged[random_() % damaged.size()] ^= static_cast<std::byte>(random_());
     if (i % 4 == 0) damaged.resize(random_() % damaged.size());
@@ -83,9 +80,17 @@ TEST_F(HostileClient, WhoAsksBeforeHelloOrInManyPartsIsPutOut) {
   client.say(put_message(2), true);
   client.say(put_message(2), true);
   client.say(put_message(2));
-  Builder builder;
-  client.say(request(builder, 3, wire::CreateAskStat(builder)));
+  client.say(request(3, AskStat{}));
   expect_service();
+}
+
+TEST_F(HostileClient, AnOlderClientIsToldWhichProtocolIsSpokenHere) {
+  RawClient client(address_);
+  client.say(rpc::hello(1, kProtocolVersion - 1));
+  const auto reply = client.hear();
+  ASSERT_TRUE(reply && (*reply)->failed() != nullptr);
+  EXPECT_EQ(error_of(*(*reply)->failed()).code(), Code::unsupported);
+  EXPECT_NE(error_of(*(*reply)->failed()).message().find("the client 3"), std::string::npos);
 }
 
 TEST_F(HostileClient, ChunksThatWereNotAskedForEndTheConnection) {
@@ -93,9 +98,8 @@ TEST_F(HostileClient, ChunksThatWereNotAskedForEndTheConnection) {
   client.hello();
   client.say(put_message(2));
   auto invited = client.hear();
-  ASSERT_TRUE(invited && (*invited)->body_as_Upload() != nullptr);
-  Builder builder;
-  client.say(request(builder, 0, wire::CreateChunk(builder, 2, 7)), true);
+  ASSERT_TRUE(invited && step_in<Invitation>(*invited));
+  client.say(request(0, Chunk{.upload = 2, .offset = 7}), true);
   client.say(std::vector<std::byte>(100));
   const auto reply = client.hear();
   ASSERT_TRUE(reply && (*reply)->failed() != nullptr);
@@ -109,29 +113,24 @@ TEST_F(HostileClient, ChunksThatWereNotAskedForEndTheConnection) {
 TEST_F(HostileClient, RangesOutsideOfTheVersionAreRefused) {
   RawClient client(address_);
   client.hello();
-  const auto ask = [&](std::vector<wire::Range> ranges) {
-    Builder builder;
-    const auto name = rpc::put(builder, VersionName{.model = "net", .number = 1});
-    const wire::Id id = wire_id(version_.manifest.id);
-    client.say(request(builder, 2, wire::CreateAskBytes(builder, name, &id, builder.CreateVectorOfStructs(ranges))));
+  const auto ask = [&](std::vector<ByteRange> ranges) {
+    client.say(request(2, AskBytes{{.model = "net", .number = 1}, version_.manifest.id, std::move(ranges)}));
     const auto reply = client.hear();
     return reply && (*reply)->failed() != nullptr ? std::optional(error_of(*(*reply)->failed()).code()) : std::nullopt;
   };
-  EXPECT_EQ(ask({{0, 100, 0}}), std::nullopt);
-  EXPECT_EQ(ask({{1, 100, 0}}), Code::invalid_argument);
-  EXPECT_EQ(ask({{~std::uint64_t{0}, 2, 0}}), Code::invalid_argument);
-  EXPECT_EQ(ask({{0, 1, 2}}), Code::invalid_argument);
-  EXPECT_EQ(ask({{0, ~std::uint64_t{0}, 0}}), Code::invalid_argument);
-  EXPECT_EQ(ask({{0, 3000, 1}, {0, ~std::uint64_t{0}, 1}}), Code::invalid_argument);
+  EXPECT_EQ(ask({{0, 0, 100}}), std::nullopt);
+  EXPECT_EQ(ask({{0, 1, 100}}), Code::invalid_argument);
+  EXPECT_EQ(ask({{0, ~std::uint64_t{0}, 2}}), Code::invalid_argument);
+  EXPECT_EQ(ask({{2, 0, 1}}), Code::invalid_argument);
+  EXPECT_EQ(ask({{0, 0, ~std::uint64_t{0}}}), Code::invalid_argument);
+  EXPECT_EQ(ask({{1, 0, 3000}, {1, 0, ~std::uint64_t{0}}}), Code::invalid_argument);
 }
 
 TEST_F(HostileClient, AQuestionLongerThanItsKindIsRefusedWhenItComes) {
   RawClient client(address_);
   client.hello();
   const auto ask = [&](std::size_t name_bytes) {
-    Builder builder;
-    const auto name = rpc::put(builder, VersionName{.model = std::string(name_bytes, 'n'), .number = 1});
-    client.say(request(builder, 2, wire::CreateAskVerify(builder, name)));
+    client.say(request(2, AskVerify{VersionName{.model = std::string(name_bytes, 'n'), .number = 1}}));
     const auto reply = client.hear();
     return reply && (*reply)->failed() != nullptr ? error_of(*(*reply)->failed()).message() : "";
   };
@@ -151,12 +150,8 @@ TEST_F(HostileClient, AnswersThatNobodyReadsEndTheConnection) {
     client.hello();
     std::uint64_t number = 1;
     EXPECT_TRUE(came_true([&] {
-      Builder builder;
-      const auto name = rpc::put(builder, VersionName{.model = "wide", .number = 1});
-      const wire::Id id = wire_id(wide.manifest.id);
-      const std::vector<wire::Range> ranges{{0, bytes, 0}};
-      client.say(
-          request(builder, ++number, wire::CreateAskBytes(builder, name, &id, builder.CreateVectorOfStructs(ranges))));
+      client.say(request(++number,
+                         AskBytes{{.model = "wide", .number = 1}, wide.manifest.id, {{.tensor = 0, .bytes = bytes}}}));
       return server->stat().rejected > 0;
     })) << server->address();
     EXPECT_TRUE(came_true([&] { return server->stat().clients == 0; })) << server->address();
@@ -168,36 +163,30 @@ TEST_F(HostileClient, LeasesOnWhatIsNotThereAndOfOthersAreRefused) {
   RawClient client(address_);
   client.hello();
   std::uint64_t number = 1;
-  const auto answer = [&](auto build) -> std::optional<Code> {
-    Builder builder;
-    client.say(request(builder, ++number, build(builder)));
+  const auto answer = [&](const auto& question) -> std::optional<Code> {
+    client.say(request(++number, question));
     const auto reply = client.hear();
     return reply && (*reply)->failed() != nullptr ? std::optional(error_of(*(*reply)->failed()).code()) : std::nullopt;
   };
-  const auto lend = [&](const std::vector<wire::Range>& ranges, const std::vector<wire::SegmentRange>& segments,
+  const auto lend = [&](const std::vector<ByteRange>& ranges, const std::vector<SegmentRange>& segments,
                         const VersionId& id = test_id(1)) {
-    return answer([&](Builder& builder) {
-      const auto name = rpc::put(builder, VersionName{"net", 1});
-      const wire::Id wanted = wire_id(id);
-      const auto list = builder.CreateVectorOfStructs(ranges);
-      return wire::CreateLend(builder, name, &wanted, list, builder.CreateVectorOfStructs(segments));
-    });
+    return answer(Lend{{.model = "net", .number = 1}, id, ranges, segments});
   };
-  const wire::SegmentRange segment(wire_segment({.writer = test_id(1), .tensor = 1}), 0, 3000);
-  const wire::SegmentRange unknown(wire_segment({.writer = test_id(7), .tensor = 1}), 0, 3000);
-  const wire::SegmentRange far(wire_segment({.writer = test_id(1), .tensor = 1}), ~std::uint64_t{0}, 2);
-  EXPECT_EQ(lend({{0, 100, 0}}, {}), std::nullopt);
+  const SegmentRange segment{{.writer = test_id(1), .tensor = 1}, 0, 3000};
+  const SegmentRange unknown{{.writer = test_id(7), .tensor = 1}, 0, 3000};
+  const SegmentRange far{{.writer = test_id(1), .tensor = 1}, ~std::uint64_t{0}, 2};
+  EXPECT_EQ(lend({{0, 0, 100}}, {}), std::nullopt);
   EXPECT_EQ(lend({}, {segment}), std::nullopt);
   EXPECT_EQ(lend({}, {}), Code::invalid_argument);
-  EXPECT_EQ(lend({{0, 100, 0}}, {segment}), Code::invalid_argument);
-  EXPECT_EQ(lend({{1, 100, 0}}, {}), Code::invalid_argument);
-  EXPECT_EQ(lend({{~std::uint64_t{0}, 2, 0}}, {}), Code::invalid_argument);
-  EXPECT_EQ(lend({{0, 1, 2}}, {}), Code::invalid_argument);
-  EXPECT_EQ(lend({{0, 100, 0}}, {}, test_id(8)), Code::not_found);
+  EXPECT_EQ(lend({{0, 0, 100}}, {segment}), Code::invalid_argument);
+  EXPECT_EQ(lend({{0, 1, 100}}, {}), Code::invalid_argument);
+  EXPECT_EQ(lend({{0, ~std::uint64_t{0}, 2}}, {}), Code::invalid_argument);
+  EXPECT_EQ(lend({{2, 0, 1}}, {}), Code::invalid_argument);
+  EXPECT_EQ(lend({{0, 0, 100}}, {}, test_id(8)), Code::not_found);
   EXPECT_EQ(lend({}, {unknown}), Code::not_found);
   EXPECT_EQ(lend({}, {far}), Code::invalid_argument);
-  EXPECT_EQ(answer([](Builder& builder) { return wire::CreateRenewLease(builder, 7); }), Code::failed_precondition);
-  EXPECT_EQ(answer([](Builder& builder) { return wire::CreateEndLease(builder, 7); }), std::nullopt);
+  EXPECT_EQ(answer(RenewLease{7}), Code::failed_precondition);
+  EXPECT_EQ(answer(EndLease{{7}}), std::nullopt);
   expect_service();
 }
 
@@ -205,9 +194,9 @@ TEST_F(HostileClient, ARecordWhoseTensorsAreElsewhereThoughItHasNoneSuchIsDamage
   VersionRecord record = local_->get({.model = "net"}).value();
   const auto is_read = [&](std::vector<std::uint32_t> elsewhere) {
     record.placed = Placed{.placement = 1, .attempt = 1, .elsewhere = std::move(elsewhere), .moved = {}};
-    Builder builder;
-    builder.Finish(rpc::put(builder, record));
-    return rpc::read(*flatbuffers::GetRoot<wire::Record>(builder.GetBufferPointer())).has_value();
+    const Encoded message = answer_to<AskRecord>(2, record);
+    const auto reply = Received<wire::Reply>::open(std::as_bytes(std::span(message.data(), message.size())));
+    return reply && answer_in<AskRecord>(*reply);
   };
   EXPECT_TRUE(is_read({}));
   EXPECT_TRUE(is_read({0, 1}));

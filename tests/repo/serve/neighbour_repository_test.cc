@@ -16,8 +16,7 @@ namespace {
 using namespace freshet::test;
 
 bool is_welcome_at(const std::string& address) {
-  rpc::Builder builder;
-  const rpc::Encoded hello = rpc::request(builder, 1, rpc::wire::CreateHello(builder, rpc::kProtocolVersion));
+  const rpc::Encoded hello = rpc::hello(1);
   StrangeClient client(address);
   client.say("DEALER", {reinterpret_cast<const char*>(hello.data()), hello.size()});
   return client.hears();

@@ -1,43 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/serve/server/questions.h"
+#include "repo/serve/wire/questions.h"
 
 #include <gtest/gtest.h>
 
-#include "tests/repo/world.h"
+#include <set>
 
 namespace freshet::rpc {
 namespace {
 
-template <typename Build>
-WorkQueue queue_for(Build build) {
-  Builder builder;
-  const Encoded message = request(builder, 1, build(builder));
-  return queue_of(*flatbuffers::GetRoot<wire::Request>(message.data()));
+template <typename Asked>
+WorkQueue queue_of() {
+  return terms_of(kVerb<Asked>).queue;
 }
 
 TEST(Questions, WhoTakesTheWritersTurnIsNotAmongTheQuick) {
-  std::mt19937_64 random(1);
-  const auto architecture = test_architecture({10});
-  Manifest manifest = make_version("net", test_id(1), architecture, nullptr, {}, random).manifest;
-  manifest.name.number = 1;
-  const auto match = [&](const std::string& pin_by) {
-    return queue_for([&](Builder& builder) {
-      return rpc::put(builder, MatchQuery{.graph = MatchGraph::of(*architecture), .pin_by = pin_by});
-    });
-  };
-  const auto wanted = [&](bool dedup) {
-    return queue_for([&](Builder& builder) {
-      return wire::CreateAskWanted(builder, rpc::put(builder, manifest, {.dedup = dedup}));
-    });
-  };
-  EXPECT_EQ(match(""), WorkQueue::quick);
-  EXPECT_EQ(match("me"), WorkQueue::write);
-  EXPECT_EQ(wanted(false), WorkQueue::quick);
-  EXPECT_EQ(wanted(true), WorkQueue::write);
-  EXPECT_EQ(queue_for([](Builder& builder) { return wire::CreateAskWanted(builder); }), WorkQueue::quick);
-  EXPECT_EQ(queue_for([](Builder& builder) { return wire::CreateAskStat(builder); }), WorkQueue::quick);
-  EXPECT_EQ(queue_for([](Builder& builder) { return wire::CreateGc(builder); }), WorkQueue::slow);
-  EXPECT_EQ(queue_for([](Builder& builder) { return wire::CreateAskVerify(builder); }), WorkQueue::verify);
+  EXPECT_EQ(queue_of<Match>(), WorkQueue::quick);
+  EXPECT_EQ(queue_of<MatchAndPin>(), WorkQueue::write);
+  EXPECT_EQ(queue_of<AskWanted>(), WorkQueue::quick);
+  EXPECT_EQ(queue_of<AskWantedDedup>(), WorkQueue::write);
+  EXPECT_EQ(queue_of<AskStat>(), WorkQueue::quick);
+  EXPECT_EQ(queue_of<Gc>(), WorkQueue::slow);
+  EXPECT_EQ(queue_of<AskVerify>(), WorkQueue::verify);
+}
+
+template <typename... Asked>
+void expect_own_verbs_and_terms(std::type_identity<std::tuple<Asked...>>) {
+  std::set<std::uint16_t> verbs{kVerb<Asked>...};
+  EXPECT_EQ(verbs.size(), sizeof...(Asked));
+  EXPECT_EQ(*verbs.begin(), kFirstQuestion);
+  const std::vector<Terms> by_type{terms_of<Asked>()...};
+  const std::vector<Terms> by_verb{terms_of(kVerb<Asked>)...};
+  for (std::size_t i = 0; i < by_type.size(); ++i) {
+    EXPECT_EQ(by_type[i].right, by_verb[i].right) << i;
+    EXPECT_EQ(by_type[i].verb, by_verb[i].verb) << i;
+    EXPECT_TRUE(by_type[i].right != Right::read || !by_type[i].changes) << "a reader changes nothing: " << i;
+    EXPECT_TRUE(by_type[i].right == Right::read || by_type[i].verb != "this") << "a refusal has no word: " << i;
+  }
+}
+
+TEST(Questions, EachHasAVerbOfItsOwnWithItsTerms) {
+  expect_own_verbs_and_terms(std::type_identity<Questions>());
+  EXPECT_LE(kFirstStep + std::tuple_size_v<Steps>, std::size_t{kFirstQuestion});
+}
+
+TEST(Questions, WhatThisBuildDoesNotKnowTakesAnOperator) {
+  for (const std::uint16_t verb :
+       {0, 1, kFirstQuestion - 1, kFirstQuestion + int{std::tuple_size_v<Questions>}, 65535}) {
+    EXPECT_EQ(terms_of(verb).right, Right::operate) << verb;
+    EXPECT_EQ(terms_of(verb).bytes_max(), kMessageBytesMax) << verb;
+  }
 }
 
 }  // namespace

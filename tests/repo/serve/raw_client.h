@@ -8,7 +8,7 @@
 #include <utility>
 #include <zmq.hpp>
 
-#include "repo/serve/wire/messages.h"
+#include "repo/serve/wire/questions.h"
 
 namespace freshet::rpc {
 
@@ -37,10 +37,9 @@ class RawClient {
     return std::move(*reply);
   }
   void hello() {
-    Builder builder;
-    say(request(builder, 1, wire::CreateHello(builder, kProtocolVersion)));
+    say(rpc::hello(1));
     const auto welcome = hear();
-    ASSERT_TRUE(welcome && (*welcome)->body_as_Welcome() != nullptr);
+    ASSERT_TRUE(welcome && step_in<Welcome>(*welcome));
   }
 
  private:

@@ -16,7 +16,7 @@
 #include "repo/registrar/registrar_records.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
-#include "repo/serve/server/rights.h"
+#include "repo/serve/wire/questions.h"
 #include "tests/repo/world.h"
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
@@ -162,11 +162,7 @@ Right right_to_count(std::size_t numbers, const std::string& from = "41", const 
     before.push_back({.key = format("{}m{}", kNumberPrefix, i), .value = from});
     after.push_back({.key = before.back().key, .value = to});
   }
-  rpc::Builder builder;
-  const auto expected = rpc::put(builder, before);
-  const auto change = rpc::wire::CreateChangeShared(builder, expected, rpc::put(builder, after));
-  const rpc::Encoded message = rpc::request(builder, 1, change);
-  return rpc::needed_right(*flatbuffers::GetRoot<rpc::wire::Request>(message.data()));
+  return only_counts(before, after) ? rpc::terms_of<rpc::Count>().right : rpc::terms_of<rpc::ChangeShared>().right;
 }
 
 TEST(RightsOfAQuestion, MoreThanAnHonestCallChangesIsNoCounting) {

@@ -13,16 +13,11 @@ namespace {
 constexpr std::uint64_t kWindow = 1000;
 constexpr std::uint64_t kRoom = 5000;
 
-Encoded done(std::uint64_t request) {
-  Builder builder;
-  return reply(builder, request, wire::CreateDone(builder));
-}
+Encoded done(std::uint64_t request) { return answer_to<AbortPut>(request); }
 
 /// A question of a little more than so many bytes.
 Question question(std::size_t bytes = 0) {
-  Builder builder;
-  const auto text = builder.CreateString(std::string(bytes, 'm'));
-  const Encoded message = request(builder, 1, wire::CreateAskLatest(builder, text));
+  const Encoded message = request(1, AskLatest{{std::string(bytes, 'm')}});
   auto received = Received<wire::Request>::open(std::as_bytes(std::span(message.data(), message.size())));
   return std::make_shared<const Received<wire::Request>>(std::move(received).value());
 }

@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// All that a client and a repository's server say to each other: a struct each. A question is a struct with its
+/// answer, its terms and its fields, and stands in the list `Questions` below. A new verb touches four files:
+///
+///   repo/provider_repository.h (or repo/repository.h): the function that a client calls.
+///   repo/serve/wire/questions.h: the question, at the end of the list.
+///   repo/serve/server/answers.cc: how a repository answers it, a line.
+///   repo/serve/client/remote.h: how a client asks it, a line.
+///
+/// A struct that is new among its fields has a line in repo/serve/wire/values.h. Fields are appended at the end of a
+/// question or of an answer. Anything else, and a field within a list, takes another number of the protocol.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "repo/serve/wire/messages.h"
+#include "repo/serve/wire/values.h"
+#include "transport/security/allow_list.h"
+
+namespace freshet::rpc {
+
+/// Which threads work on a question. Quick questions never wait for another question. Questions that change the
+/// repository take turns. Slow questions may take minutes. A verify reads all that is stored, and every reader may ask
+/// for it, so it has threads of its own: no operator's question waits for one.
+enum class WorkQueue : std::uint8_t { quick, write, slow, verify };
+
+/// What a server knows of a question before it is worked on, and a client before it asks. Readers ask and fetch.
+/// Writers also put, say more of versions, and pin. Operators change what others rely on: retire, gc, aliases, the
+/// placement, repairs. A put over several providers takes numbers and leaves references, so writers may do that.
+struct Terms {
+  Right right = Right::read;
+  WorkQueue queue = WorkQueue::quick;
+  bool is_long = false;            ///< It has a manifest, a graph or a list. Others have at most kTextBytesMax.
+  bool changes = false;            ///< Asked twice it would do something else: no client asks it again.
+  std::string_view verb = "this";  ///< For whoever lacks the right.
+  std::size_t bytes_max() const { return is_long ? kMessageBytesMax : kTextBytesMax; }
+};
+template <typename Question>
+constexpr Terms terms_of() {
+  if constexpr (requires { Question::kTerms; }) {
+    return Question::kTerms;
+  } else {
+    return {};
+  }
+}
+
+// Steps: what is said beside questions and answers.
+
+struct Ping {
+  static void fields(auto&, auto&) {}
+};
+struct Bye {
+  static void fields(auto&, auto&) {}
+};
+/// Bytes of an upload: the message's second part.
+struct Chunk {
+  std::uint64_t upload = 0;
+  std::uint64_t offset = 0;
+  static void fields(auto& chunk, auto& v) { v(chunk.upload, chunk.offset); }
+};
+struct Abandon {
+  std::uint64_t upload = 0;
+  static void fields(auto& abandon, auto& v) { v(abandon.upload); }
+};
+struct Welcome {
+  std::uint32_t protocol = 0;
+  std::uint64_t session = 0;
+  std::string host;
+  static void fields(auto& welcome, auto& v) { v(welcome.protocol, welcome.session, welcome.host); }
+};
+/// The requests of this client that are still being worked on.
+struct Pong {
+  std::vector<std::uint64_t> running;
+  static void fields(auto& pong, auto& v) { v(pong.running); }
+};
+/// How far a request is that takes long.
+struct Advance {
+  std::uint64_t done = 0;
+  std::uint64_t total = 0;
+  static void fields(auto& advance, auto& v) { v(advance.done, advance.total); }
+};
+/// The upload may begin: these tensors, one after another, as one run of bytes. At most `window` of them before the
+/// first credit.
+struct Invitation {
+  std::uint64_t upload = 0;
+  std::vector<std::uint32_t> tensors;
+  std::uint64_t window = 0;
+  static void fields(auto& invitation, auto& v) { v(invitation.upload, invitation.tensors, invitation.window); }
+};
+struct Credit {
+  std::uint64_t upload = 0;
+  std::uint64_t bytes = 0;
+  static void fields(auto& credit, auto& v) { v(credit.upload, credit.bytes); }
+};
+
+// What several questions have.
+
+template <typename Reply>
+struct OfVersion {
+  using Answer = Reply;
+  VersionName name;
+  static void fields(auto& question, auto& v) { v(question.name); }
+};
+template <typename Reply>
+struct OfModel {
+  using Answer = Reply;
+  std::string model;
+  static void fields(auto& question, auto& v) { v(question.model); }
+};
+template <typename Reply>
+struct OfTwo {
+  using Answer = Reply;
+  VersionName a;
+  VersionName b;
+  static void fields(auto& question, auto& v) { v(question.a, question.b); }
+};
+template <typename Reply>
+struct OfAll {
+  using Answer = Reply;
+  static void fields(auto&, auto&) {}
+};
+template <typename Reply>
+struct OfToken {
+  using Answer = Reply;
+  PutToken token;
+  static void fields(auto& question, auto& v) { v(question.token); }
+};
+/// Of a tensor of the version that a question names.
+struct ByteRange {
+  std::uint32_t tensor = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  static void fields(auto& range, auto& v) { v(range.tensor, range.offset, range.bytes); }
+};
+struct SegmentRange {
+  SegmentName segment;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  static void fields(auto& range, auto& v) { v(range.segment, range.offset, range.bytes); }
+};
+/// A version, and how it is put.
+struct Putting {
+  Manifest manifest;
+  Repository::PutOptions options;
+  static void fields(auto& putting, auto& v) {
+    v(putting.manifest, putting.options);
+    v.check([&] { return check_placed(putting.options.placed, putting.manifest); });
+  }
+};
+/// Of the ranges that were asked for, one after another.
+struct Data {
+  Bytes bytes;
+  static void fields(auto& data, auto& v) { v.data(data.bytes); }
+};
+
+// Puts.
+
+struct Put : Putting {
+  using Answer = VersionName;
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true, "put"};
+};
+struct AskWanted : Putting {
+  using Answer = std::vector<std::uint32_t>;
+  static constexpr Terms kTerms{Right::write, WorkQueue::quick, true, false, "put"};
+};
+/// Whoever looks for equal tensors takes the writers' turn.
+struct AskWantedDedup : Putting {
+  using Answer = std::vector<std::uint32_t>;
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, true, false, "put"};
+};
+struct BeginPut {
+  using Answer = PutToken;
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true, "put"};
+  std::string model;
+  VersionId id;
+  std::shared_ptr<const Architecture> architecture;
+  static void fields(auto& begin, auto& v) { v(begin.model, begin.id, begin.architecture); }
+};
+/// Their bytes follow as an upload, whose tensors are indices of parts.
+struct PutParts {
+  using Answer = void;
+  static constexpr Terms kTerms{Right::write, WorkQueue::quick, true, true, "put"};
+  PutToken token;
+  std::vector<TensorPart> parts;
+  static void fields(auto& put, auto& v) {
+    v(put.token);
+    v.list(put.parts, kRangesMax);
+  }
+};
+/// A digest for each tensor; nothing for one without a part.
+struct AskPartDigests : OfToken<std::vector<std::optional<Digest>>> {
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, false, false, "put"};
+};
+struct CommitPut {
+  using Answer = VersionName;
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true, "put"};
+  PutToken token;
+  Putting put;
+  static void fields(auto& commit, auto& v) { v(commit.token, commit.put); }
+};
+struct AbortPut : OfToken<void> {
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, false, true, "put"};
+};
+
+// Reads.
+
+struct AskBytes {
+  using Answer = Data;
+  static constexpr Terms kTerms{.is_long = true};
+  VersionName name;
+  VersionId id;
+  std::vector<ByteRange> ranges;
+  static void fields(auto& ask, auto& v) {
+    v(ask.name, ask.id);
+    v.list(ask.ranges, kRangesMax);
+  }
+};
+struct AskSegments {
+  using Answer = Data;
+  static constexpr Terms kTerms{.is_long = true};
+  std::vector<SegmentRange> ranges;
+  static void fields(auto& ask, auto& v) { v.list(ask.ranges, kRangesMax); }
+};
+/// `version` is what a fetch is to name, `piece_bytes` how long its pieces may be.
+struct Lent {
+  std::uint64_t lease = 0;
+  std::uint64_t version = 0;
+  Duration lifetime{};
+  std::uint64_t piece_bytes = 0;
+  std::vector<std::pair<std::uint8_t, std::string>> channels;  ///< A ChannelKind and an address each.
+  static void fields(auto& lent, auto& v) {
+    v(lent.lease, lent.version, lent.lifetime, lent.piece_bytes, lent.channels);
+  }
+};
+/// Bytes that are about to be fetched over a data channel: of a version's tensors, or of segments.
+struct Lend {
+  using Answer = Lent;
+  static constexpr Terms kTerms{.is_long = true};
+  VersionName name;
+  VersionId id;
+  std::vector<ByteRange> ranges;
+  std::vector<SegmentRange> segments;
+  static void fields(auto& lend, auto& v) {
+    v(lend.name, lend.id);
+    v.list(lend.ranges, kRangesMax);
+    v.list(lend.segments, kRangesMax);
+  }
+};
+struct RenewLease {
+  using Answer = void;
+  std::uint64_t lease = 0;
+  static void fields(auto& renew, auto& v) { v(renew.lease); }
+};
+struct EndLease : RenewLease {};
+
+// What is known of versions.
+
+struct AskRecord : OfVersion<VersionRecord> {};
+struct AskLatest : OfModel<VersionNumber> {};
+struct AskFind {
+  using Answer = std::optional<VersionName>;
+  VersionId id;
+  static void fields(auto& find, auto& v) { v(find.id); }
+};
+struct AskOwners : OfVersion<std::vector<OwnerRow>> {};
+struct AskLineage : OfVersion<std::vector<LineageRow>> {};
+struct AskCommonAncestor : OfTwo<std::optional<VersionName>> {};
+struct AskDescendants : OfVersion<std::vector<LineageRow>> {};
+struct AskContributors : OfVersion<std::vector<ContributorRow>> {};
+struct AskDiff : OfTwo<VersionDiff> {};
+struct AskModels : OfAll<std::vector<std::string>> {};
+struct AskVersions : OfModel<std::vector<LineageRow>> {};
+struct AskStat : OfAll<RepositoryStat> {};
+struct AskVerify {
+  using Answer = VerifyReport;
+  static constexpr Terms kTerms{.queue = WorkQueue::verify};
+  std::optional<VersionName> name;
+  static void fields(auto& verify, auto& v) { v(verify.name); }
+};
+struct Match {
+  using Answer = MatchAnswer;
+  static constexpr Terms kTerms{.is_long = true};
+  MatchQuery query;
+  static void fields(auto& match, auto& v) { v(match.query); }
+};
+/// Whoever pins takes the writers' turn.
+struct MatchAndPin {
+  using Answer = MatchAnswer;
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true, "match with a pin"};
+  MatchQuery query;
+  static void fields(auto& match, auto& v) {
+    v(match.query, match.query.pin_by, match.query.pin_terms);
+    v.check([&] { return check(match.query); });
+  }
+};
+
+// What is said of versions after their put, and their end.
+
+struct Annotate {
+  using Answer = void;
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true, "set"};
+  VersionName name;
+  Annotations annotations;
+  static void fields(auto& annotate, auto& v) { v(annotate.name, annotate.annotations); }
+};
+struct Pin {
+  using Answer = void;
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, false, true, "pin"};
+  VersionName name;
+  std::string by;
+  bool undo = false;
+  PinTerms terms;
+  static void fields(auto& pin, auto& v) { v(pin.name, pin.by, pin.undo, pin.terms); }
+};
+struct RenewPins {
+  using Answer = void;
+  static constexpr Terms kTerms{Right::write, WorkQueue::quick, false, false, "pin"};
+  PinLease lease;
+  static void fields(auto& renew, auto& v) { v(renew.lease); }
+};
+struct AskPins : OfVersion<std::vector<std::string>> {};
+struct AskAllPins : OfAll<std::vector<PinnedVersion>> {};
+struct SetAlias {
+  using Answer = void;
+  static constexpr Terms kTerms{Right::operate, WorkQueue::write, false, true, "alias"};
+  std::string model;
+  std::string alias;
+  std::optional<VersionNumber> expected;
+  VersionNumber desired = 0;
+  bool is_decided_elsewhere = false;
+  static void fields(auto& set, auto& v) {
+    v(set.model, set.alias, set.expected, set.desired, set.is_decided_elsewhere);
+  }
+};
+struct AskAliases : OfModel<std::vector<Alias>> {};
+struct Retire {
+  using Answer = RetireReport;
+  static constexpr Terms kTerms{Right::operate, WorkQueue::slow, false, true, "retire"};
+  VersionName name;
+  Duration wait{};
+  static void fields(auto& retire, auto& v) { v(retire.name, retire.wait); }
+};
+struct Gc {
+  using Answer = GcReport;
+  static constexpr Terms kTerms{Right::operate, WorkQueue::slow, false, false, "gc"};
+  bool dry_run = false;
+  static void fields(auto& gc, auto& v) { v(gc.dry_run); }
+};
+
+// Between the providers of one repository.
+
+/// Once more changes nothing.
+struct AddReferrer {
+  using Answer = void;
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, true, false, "put"};
+  ExternalReferrer referrer;
+  static void fields(auto& add, auto& v) { v(add.referrer); }
+};
+struct DropReferrer {
+  using Answer = void;
+  static constexpr Terms kTerms{Right::operate, WorkQueue::write, false, false, "gc"};
+  VersionId version;
+  std::uint64_t attempt = 0;
+  static void fields(auto& drop, auto& v) { v(drop.version, drop.attempt); }
+};
+struct AskReferrers : OfAll<std::vector<ExternalReferrer>> {};
+struct SettlePut {
+  using Answer = bool;
+  static constexpr Terms kTerms{Right::operate, WorkQueue::write, false, false, "gc"};
+  VersionId id;
+  std::uint64_t attempt = 0;
+  static void fields(auto& settle, auto& v) { v(settle.id, settle.attempt); }
+};
+struct ReviveSegments {
+  using Answer = std::uint64_t;
+  static constexpr Terms kTerms{Right::operate, WorkQueue::slow, true, true, "repair"};
+  std::vector<ProviderRepository::SegmentContent> segments;
+  static void fields(auto& revive, auto& v) { v(revive.segments); }
+};
+struct AskShared {
+  using Answer = SharedRecord;
+  std::string key;
+  static void fields(auto& ask, auto& v) { v(ask.key); }
+};
+/// Those whose keys begin so, and come after that one: the first ones.
+struct ListShared {
+  using Answer = std::vector<SharedRecord>;
+  std::string prefix;
+  std::string after;
+  static void fields(auto& list, auto& v) { v(list.prefix, list.after); }
+};
+struct ChangeShared {
+  using Answer = void;
+  static constexpr Terms kTerms{Right::operate, WorkQueue::write, true, true,
+                                "change what providers share (placement, aliases)"};
+  std::vector<SharedRecord> expected;
+  std::vector<SharedRecord> changes;
+  static void fields(auto& change, auto& v) {
+    v.list(change.expected, kSharedRecordsMax);
+    v.list(change.changes, kSharedRecordsMax);
+  }
+};
+/// A ChangeShared that only counts (registrar_records.h): what a put over several providers changes.
+struct Count : ChangeShared {
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true,
+                                "change what providers share (placement, aliases)"};
+};
+
+/// A verb's number is its place in its list: new ones come last.
+using Steps = std::tuple<Ping, Bye, Chunk, Abandon, Welcome, Pong, Advance, Invitation, Credit>;
+using Questions = std::tuple<Put, AskWanted, AskWantedDedup, BeginPut, PutParts, AskPartDigests, CommitPut, AbortPut,
+                             AskBytes, AskSegments, Lend, RenewLease, EndLease, AskRecord, AskLatest, AskFind,
+                             AskOwners, AskLineage, AskCommonAncestor, AskDescendants, AskContributors, AskDiff,
+                             AskModels, AskVersions, AskStat, AskVerify, Match, MatchAndPin, Annotate, Pin, RenewPins,
+                             AskPins, AskAllPins, SetAlias, AskAliases, Retire, Gc, AddReferrer, DropReferrer,
+                             AskReferrers, SettlePut, ReviveSegments, AskShared, ListShared, ChangeShared, Count>;
+inline constexpr std::uint16_t kFirstStep = 1;
+inline constexpr std::uint16_t kFirstQuestion = 32;
+
+template <typename T, typename... Others>
+consteval std::uint16_t place_in(std::type_identity<std::tuple<Others...>>) {
+  std::uint16_t place = 0;
+  ((std::is_same_v<T, Others> || (++place, false)) || ...);
+  return place;
+}
+/// An answer has the number of its question.
+template <typename T>
+inline constexpr std::uint16_t kVerb = [] {
+  constexpr std::uint16_t step = place_in<T>(std::type_identity<Steps>());
+  if (step < std::tuple_size_v<Steps>) return static_cast<std::uint16_t>(kFirstStep + step);
+  constexpr std::uint16_t question = place_in<T>(std::type_identity<Questions>());
+  return static_cast<std::uint16_t>(kFirstQuestion + question);
+}();
+
+/// Of a question that this build does not know: an operator is told that it is unsupported, whatever its length.
+inline Terms terms_of(std::uint16_t verb) {
+  static constexpr auto kAll = []<typename... Question>(std::type_identity<std::tuple<Question...>>) {
+    return std::array{terms_of<Question>()...};
+  }(std::type_identity<Questions>());
+  const std::size_t place = std::size_t{verb} - kFirstQuestion;
+  return place < kAll.size() ? kAll[place] : Terms{.right = Right::operate, .is_long = true};
+}
+
+/// A question, or a step of a client's.
+template <typename T>
+Encoded request(std::uint64_t number, const T& said) {
+  Writer writer;
+  writer(said);
+  return std::move(writer).request(number, kVerb<T>);
+}
+/// A step of the server's.
+template <typename T>
+Encoded reply(std::uint64_t number, const T& said) {
+  Writer writer;
+  writer(said);
+  return std::move(writer).reply(number, kVerb<T>);
+}
+/// What a question's answer is.
+template <typename Question, typename... Value>
+Encoded answer_to(std::uint64_t number, const Value&... value) {
+  static_assert(sizeof...(Value) == (std::is_void_v<typename Question::Answer> ? 0 : 1));
+  Writer writer;
+  writer(value...);
+  return std::move(writer).reply(number, kVerb<Question>);
+}
+
+/// Nothing when it is something else, or cannot be read.
+template <typename Step, typename Root>
+std::optional<Step> step_in(const Received<Root>& message) {
+  if (message.verb() != kVerb<Step>) return std::nullopt;
+  Result<Step> step = read<Step>(*message.said());
+  return step ? std::optional<Step>(std::move(*step)) : std::nullopt;
+}
+/// The answer to a question; corrupt for anything else. Views in it point into the message.
+template <typename Question>
+Result<typename Question::Answer> answer_in(const Received<wire::Reply>& message) {
+  if (message.verb() != kVerb<Question>) {
+    return fail(Code::corrupt, "the repository's server answered something else than was asked");
+  }
+  if constexpr (std::is_void_v<typename Question::Answer>) {
+    return {};
+  } else {
+    return read<typename Question::Answer>(*message.said());
+  }
+}
+
+}  // namespace freshet::rpc
