@@ -22,7 +22,7 @@ Result<std::shared_ptr<Link>> RemoteRepository::link() const {
 }
 
 Status RemoteRepository::recognize(Link& opened, Time deadline) const {
-  FRESHET_ASSIGN(Conversation conversation, opened.begin(AskShared{options_.known_by}));
+  FRESHET_ASSIGN(Conversation conversation, opened.begin(call_of<AskShared>(options_.known_by)));
   FRESHET_ASSIGN(const Response response, conversation.next(deadline));
   FRESHET_ASSIGN(SharedRecord record, answer_in<AskShared>(response));
   std::optional<std::string> told = std::move(record.value);

@@ -90,28 +90,30 @@ void add_questions(std::vector<Input>& seeds) {
                                        .placed = Placed{.placement = 1, .attempt = 3, .elsewhere = {0}}};
   seeds.push_back(asked(Put{{manifest, {}}}));
   seeds.push_back(asked(AskWanted{{manifest, options}}));
-  seeds.push_back(asked(AskRecord{{name}}));
-  seeds.push_back(asked(AskFind{id}));
+  seeds.push_back(asked(call_of<AskRecord>(name)));
+  seeds.push_back(asked(call_of<AskFind>(id)));
   seeds.push_back(asked(AskBytes{name, id, {{0, 4, 20}, {1, 0, 8}}}));
   seeds.push_back(asked(AskSegments{{{last.manifest.owners[0], 4, 20}}}));
   seeds.push_back(asked(Lend{name, id, {{0, 4, 20}}, {}}));
-  seeds.push_back(asked(AskContributors{{name}}));
-  seeds.push_back(asked(AskDiff{{first, name}}));
+  seeds.push_back(asked(call_of<AskContributors>(name)));
+  seeds.push_back(asked(call_of<AskDiff>(first, name)));
   seeds.push_back(asked(AskVerify{name}));
   MatchQuery query{.graph = MatchGraph::of(*last.manifest.architecture),
                    .top = 3,
                    .least_quality = 0.25,
                    .tags = {{"k", "v"}},
                    .exclude_lineage = first};
-  seeds.push_back(asked(Match{query}));
+  seeds.push_back(asked(call_of<Match>(query)));
   query.pin_by = "me";
   seeds.push_back(asked(MatchAndPin{query}));
-  seeds.push_back(asked(Annotate{name, {.sets_quality = true, .tags = {{"k", std::nullopt}, {"l", "v"}}}}));
-  seeds.push_back(asked(SettlePut{id, 5}));
-  seeds.push_back(asked(RenewPins{{.high = 1, .low = 2}}));
-  seeds.push_back(asked(Pin{name, "me", false, {.stays = false, .lease = PinLease{.high = 1, .low = 2}}}));
-  seeds.push_back(asked(ReviveSegments{{{last.manifest.owners[0], 7, last.manifest.digests[0]}}}));
-  seeds.push_back(asked(ListShared{"number/", "number/net"}));
+  seeds.push_back(
+      asked(call_of<Annotate>(name, Annotations{.sets_quality = true, .tags = {{"k", std::nullopt}, {"l", "v"}}})));
+  seeds.push_back(asked(call_of<SettlePut>(id, 5)));
+  seeds.push_back(asked(call_of<RenewPins>(PinLease{.high = 1, .low = 2})));
+  seeds.push_back(asked(call_of<Pin>(name, "me", PinTerms{.stays = false, .lease = PinLease{.high = 1, .low = 2}})));
+  seeds.push_back(asked(call_of<ReviveSegments>(
+      std::vector<ProviderRepository::SegmentContent>{{last.manifest.owners[0], 7, last.manifest.digests[0]}})));
+  seeds.push_back(asked(call_of<ListShared>("number/", "number/net")));
   const std::vector<SharedRecord> records{{.key = "placement", .value = "x"}};
   seeds.push_back(asked(ChangeShared{records, records}));
   seeds.push_back(asked(Count{{{{.key = "number/net", .value = "3"}}, {{.key = "number/net", .value = "4"}}}}));
@@ -120,11 +122,11 @@ void add_questions(std::vector<Input>& seeds) {
   TensorPart part{.tensor = 0, .offset = 4, .count = 3, .stride = 10, .length = 8, .bytes = {}};
   part.digest = last.manifest.digests[0];
   seeds.push_back(asked(PutParts{token, {part, part}}));
-  seeds.push_back(asked(AskPartDigests{{token}}));
-  seeds.push_back(asked(AbortPut{{token}}));
+  seeds.push_back(asked(call_of<AskPartDigests>(token)));
+  seeds.push_back(asked(call_of<AbortPut>(token)));
   seeds.push_back(asked(CommitPut{token, {manifest, options}}));
-  seeds.push_back(
-      asked(AddReferrer{{.version = test_id(8), .attempt = 2, .home = "p1", .segments = {last.manifest.owners[0]}}}));
+  seeds.push_back(asked(call_of<AddReferrer>(
+      ExternalReferrer{.version = test_id(8), .attempt = 2, .home = "p1", .segments = {last.manifest.owners[0]}})));
 }
 
 void add_answers(std::vector<Input>& seeds) {

@@ -42,68 +42,66 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
   PartPuts& part_puts() override { return *this; }
-  Result<VersionRecord> get(const VersionName& name) const override { return ask(AskRecord{{name}}); }
+  Result<VersionRecord> get(const VersionName& name) const override { return call<AskRecord>(name); }
   Status annotate(const VersionName& name, const Annotations& annotations) override {
-    return ask(Annotate{name, annotations});
+    return call<Annotate>(name, annotations);
   }
-  Result<VersionNumber> latest(const std::string& model) const override { return ask(AskLatest{{model}}); }
-  Result<std::optional<VersionName>> find(const VersionId& id) const override { return ask(AskFind{id}); }
+  Result<VersionNumber> latest(const std::string& model) const override { return call<AskLatest>(model); }
+  Result<std::optional<VersionName>> find(const VersionId& id) const override { return call<AskFind>(id); }
   Status read(const VersionRecord& record, std::span<const TensorRead> reads) const override;
   Result<std::vector<std::uint32_t>> wanted(const Manifest& manifest, const PutOptions& options) const override;
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                     MutableBytes out) const override;
-  Result<std::vector<OwnerRow>> owners(const VersionName& name) const override { return ask(AskOwners{{name}}); }
-  Result<std::vector<LineageRow>> lineage(const VersionName& name) const override { return ask(AskLineage{{name}}); }
+  Result<std::vector<OwnerRow>> owners(const VersionName& name) const override { return call<AskOwners>(name); }
+  Result<std::vector<LineageRow>> lineage(const VersionName& name) const override { return call<AskLineage>(name); }
   Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override {
-    return ask(AskCommonAncestor{{a, b}});
+    return call<AskCommonAncestor>(a, b);
   }
   Result<std::vector<LineageRow>> descendants(const VersionName& name) const override {
-    return ask(AskDescendants{{name}});
+    return call<AskDescendants>(name);
   }
   Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override {
-    return ask(AskContributors{{name}});
+    return call<AskContributors>(name);
   }
-  Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override { return ask(AskDiff{{a, b}}); }
-  Result<std::vector<std::string>> models() const override { return ask(AskModels{}); }
-  Result<std::vector<LineageRow>> versions(const std::string& model) const override {
-    return ask(AskVersions{{model}});
-  }
+  Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override { return call<AskDiff>(a, b); }
+  Result<std::vector<std::string>> models() const override { return call<AskModels>(); }
+  Result<std::vector<LineageRow>> versions(const std::string& model) const override { return call<AskVersions>(model); }
   Status pin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
   Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override {
-    return ask(Pin{name, by, true, {.stays = false, .lease = terms.lease.value_or(renewal_.lease())}});
+    return call<Unpin>(name, by, PinTerms{.stays = false, .lease = terms.lease.value_or(renewal_.lease())});
   }
   Status renew_pins(const PinLease& lease) override;
-  Result<std::vector<std::string>> pins(const VersionName& name) const override { return ask(AskPins{{name}}); }
-  Result<std::vector<PinnedVersion>> all_pins() const override { return ask(AskAllPins{}); }
+  Result<std::vector<std::string>> pins(const VersionName& name) const override { return call<AskPins>(name); }
+  Result<std::vector<PinnedVersion>> all_pins() const override { return call<AskAllPins>(); }
   Result<MatchAnswer> match(const MatchQuery& query) override;
   Status read_segments(std::span<const SegmentRead> reads) const override;
   Status read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const override;
-  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override { return ask(SettlePut{id, attempt}); }
+  Result<bool> settle_put(const VersionId& id, std::uint64_t attempt) override { return call<SettlePut>(id, attempt); }
   Result<std::uint64_t> revive_segments(std::span<const SegmentContent> segments) override {
-    return ask(ReviveSegments{{segments.begin(), segments.end()}}, kLong);
+    return ask(call_of<ReviveSegments>(std::vector(segments.begin(), segments.end())), kLong);
   }
-  Result<SharedRecord> shared_record(const std::string& key) const override { return ask(AskShared{key}); }
+  Result<SharedRecord> shared_record(const std::string& key) const override { return call<AskShared>(key); }
   Result<std::vector<SharedRecord>> shared_records(const std::string& prefix, const std::string& after) const override {
-    return ask(ListShared{prefix, after});
+    return call<ListShared>(prefix, after);
   }
   Status change_shared_records(std::span<const SharedRecord> expected, std::span<const SharedRecord> changes) override;
   Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                    VersionNumber desired) override {
-    return ask(SetAlias{model, alias, expected, desired, false});
+    return call<SetAlias>(model, alias, expected, desired);
   }
   Status keep_for_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                         VersionNumber desired) override {
-    return ask(SetAlias{model, alias, expected, desired, true});
+    return call<KeepForAlias>(model, alias, expected, desired);
   }
-  Result<std::vector<Alias>> aliases(const std::string& model) const override { return ask(AskAliases{{model}}); }
+  Result<std::vector<Alias>> aliases(const std::string& model) const override { return call<AskAliases>(model); }
   Result<RetireReport> retire(const VersionName& name, const RetireOptions& options) override;
   Result<GcReport> gc(const GcOptions& options, const Progress& progress) override;
-  Status add_referrer(const ExternalReferrer& referrer) override { return ask(AddReferrer{referrer}); }
+  Status add_referrer(const ExternalReferrer& referrer) override { return call<AddReferrer>(referrer); }
   Status drop_referrer(const VersionId& version, std::uint64_t attempt) override {
-    return ask(DropReferrer{version, attempt});
+    return call<DropReferrer>(version, attempt);
   }
-  Result<std::vector<ExternalReferrer>> referrers() const override { return ask(AskReferrers{}); }
-  Result<RepositoryStat> stat() const override { return ask(AskStat{}); }
+  Result<std::vector<ExternalReferrer>> referrers() const override { return call<AskReferrers>(); }
+  Result<RepositoryStat> stat() const override { return call<AskStat>(); }
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override {
     return ask(AskVerify{name}, kLong, progress);
   }
@@ -114,10 +112,10 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
                              std::shared_ptr<const Architecture> architecture) override;
   Status put_parts(const PutToken& token, std::span<const TensorPart> parts) override;
   Result<std::vector<std::optional<Digest>>> part_digests(const PutToken& token) override {
-    return ask(AskPartDigests{{token}}, kLong);
+    return ask(call_of<AskPartDigests>(token), kLong);
   }
   Result<VersionName> commit_put(const PutToken& token, const Manifest& manifest, PutOptions options) override;
-  Status abort_put(const PutToken& token) override { return ask(AbortPut{{token}}); }
+  Status abort_put(const PutToken& token) override { return call<AbortPut>(token); }
   /// One upload of them, with a digest each.
   Status send_parts(const PutToken& token, std::span<const TensorPart> parts);
 
@@ -141,6 +139,10 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   template <typename Question>
   Result<typename Question::Answer> ask(const Question& question) const {
     return ask(question, options_.answer);
+  }
+  template <typename Question, typename... Arguments>
+  Result<typename Question::Answer> call(const Arguments&... arguments) const {
+    return ask(call_of<Question>(arguments...));
   }
   Result<Response> last_answer(Conversation& conversation, Duration at_most, const Progress& progress) const;
 

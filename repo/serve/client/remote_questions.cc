@@ -27,17 +27,17 @@ Status RemoteRepository::pin(const VersionName& pinned, const std::string& by, c
   if (!said.stays && !said.lease) {
     FRESHET_ASSIGN(said.lease, renewal_.begin());
   }
-  return ask(Pin{pinned, by, false, said});
+  return call<Pin>(pinned, by, said);
 }
 
 Status RemoteRepository::renew_pins(const PinLease& lease) {
   // Not longer, since who closes this object waits for a renewal that is under way; one that fails is soon repeated.
-  return ask(RenewPins{lease}, std::min<Duration>(options_.answer, std::chrono::seconds(5)));
+  return ask(call_of<RenewPins>(lease), std::min<Duration>(options_.answer, std::chrono::seconds(5)));
 }
 
 Result<MatchAnswer> RemoteRepository::match(const MatchQuery& query) {
   FRESHET_TRY(check(query));
-  if (query.pin_by.empty()) return ask(Match{query});
+  if (query.pin_by.empty()) return call<Match>(query);
   MatchAndPin asked{query};
   if (!query.pin_terms.stays && !query.pin_terms.lease) {
     FRESHET_ASSIGN(asked.query.pin_terms.lease, renewal_.begin());

@@ -22,7 +22,20 @@ class Asked {
  public:
   Asked(const Answering& with, std::uint64_t number) : with_(with), number_(number) {}
 
-  // Puts.
+  /// Most are only called.
+  template <typename Question>
+  requires requires { Question::kFunction; }
+  auto work(const Question& question) {
+    const auto call = [&](const auto&... arguments) {
+      if constexpr (std::is_same_v<typename Question::Callee, PartPuts>) {
+        return (repository().part_puts().*Question::kFunction)(arguments...);
+      } else {
+        return (repository().*Question::kFunction)(arguments...);
+      }
+    };
+    return std::apply(call, question.arguments);
+  }
+
   Result<Outcome> work(Put put);
   auto work(const AskWanted& ask) { return wanted(ask, false); }
   auto work(const AskWantedDedup& ask) { return wanted(ask, true); }
@@ -30,13 +43,10 @@ class Asked {
     return repository().begin_put_for(with_.owner, begin.model, begin.id, begin.architecture);
   }
   Result<Outcome> work(PutParts put);
-  auto work(const AskPartDigests& ask) { return repository().part_puts().part_digests(ask.token); }
   auto work(const CommitPut& commit) {
     return repository().part_puts().commit_put(commit.token, commit.put.manifest, commit.put.options);
   }
-  auto work(const AbortPut& abort) { return repository().part_puts().abort_put(abort.token); }
 
-  // Reads.
   Result<Outcome> work(const AskBytes& ask);
   Result<Outcome> work(const AskSegments& ask);
   Result<Lent> work(const Lend& lend);
@@ -46,53 +56,19 @@ class Asked {
     return {};
   }
 
-  // What is known of versions.
-  auto work(const AskRecord& ask) { return repository().get(ask.name); }
-  auto work(const AskLatest& ask) { return repository().latest(ask.model); }
-  auto work(const AskFind& ask) { return repository().find(ask.id); }
-  auto work(const AskOwners& ask) { return repository().owners(ask.name); }
-  auto work(const AskLineage& ask) { return repository().lineage(ask.name); }
-  auto work(const AskCommonAncestor& ask) { return repository().mrca(ask.a, ask.b); }
-  auto work(const AskDescendants& ask) { return repository().descendants(ask.name); }
-  auto work(const AskContributors& ask) { return repository().contributors(ask.name); }
-  auto work(const AskDiff& ask) { return repository().diff(ask.a, ask.b); }
-  auto work(const AskModels&) { return repository().models(); }
-  auto work(const AskVersions& ask) { return repository().versions(ask.model); }
-  auto work(const AskStat&) { return repository().stat(); }
   auto work(const AskVerify& ask) { return repository().verify(ask.name, progress()); }
-  auto work(const Match& match) { return repository().match(match.query); }
   auto work(const MatchAndPin& match) { return repository().match(match.query); }
-
-  // What is said of versions after their put, and their end.
-  auto work(const Annotate& annotate) { return repository().annotate(annotate.name, annotate.annotations); }
-  auto work(const Pin& pin) {
-    return pin.undo ? repository().unpin(pin.name, pin.by, pin.terms) : repository().pin(pin.name, pin.by, pin.terms);
-  }
   Status work(const RenewPins& renew) {
-    if (renew.lease == PinLease{}) return fail(Code::invalid_argument, "renew pins: no lease id");
-    return repository().renew_pins(renew.lease);
+    const PinLease& lease = std::get<0>(renew.arguments);
+    if (lease == PinLease{}) return fail(Code::invalid_argument, "renew pins: no lease id");
+    return repository().renew_pins(lease);
   }
-  auto work(const AskPins& ask) { return repository().pins(ask.name); }
-  auto work(const AskAllPins&) { return repository().all_pins(); }
-  auto work(const SetAlias& set) {
-    return set.is_decided_elsewhere ? repository().keep_for_alias(set.model, set.alias, set.expected, set.desired)
-                                    : repository().set_alias(set.model, set.alias, set.expected, set.desired);
-  }
-  auto work(const AskAliases& ask) { return repository().aliases(ask.model); }
   // A client that wants to wait longer asks again.
   auto work(const Retire& retire) {
     return repository().retire(retire.name, {.wait = std::min(retire.wait, kRetireWaitMax)});
   }
   auto work(const Gc& gc) { return repository().gc({.dry_run = gc.dry_run}, progress()); }
 
-  // Between the providers of one repository.
-  auto work(const AddReferrer& add) { return repository().add_referrer(add.referrer); }
-  auto work(const DropReferrer& drop) { return repository().drop_referrer(drop.version, drop.attempt); }
-  auto work(const AskReferrers&) { return repository().referrers(); }
-  auto work(const SettlePut& settle) { return repository().settle_put(settle.id, settle.attempt); }
-  auto work(const ReviveSegments& revive) { return repository().revive_segments(revive.segments); }
-  auto work(const AskShared& ask) { return repository().shared_record(ask.key); }
-  auto work(const ListShared& list) { return repository().shared_records(list.prefix, list.after); }
   auto work(const ChangeShared& change) { return repository().change_shared_records(change.expected, change.changes); }
   Status work(const Count& count) {
     if (!only_counts(count.expected, count.changes)) return fail(lacking(terms_of<ChangeShared>()));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// All that a client and a repository's server say to each other: a struct each. A question is a struct with its
-/// answer, its terms and its fields, and stands in the list `Questions` below. A new verb touches four files:
+/// All that a client and a repository's server say to each other: a struct each. A question has an answer, terms and
+/// fields, and stands in the list `Questions` below. A new verb touches four files at most:
 ///
 ///   repo/provider_repository.h (or repo/repository.h): the function that a client calls.
-///   repo/serve/wire/questions.h: the question, at the end of the list.
-///   repo/serve/server/answers.cc: how a repository answers it, a line.
+///   repo/serve/wire/questions.h: the question, a Call of that function, at the end of the list.
 ///   repo/serve/client/remote.h: how a client asks it, a line.
+///   repo/serve/server/answers.cc: how a repository answers it, a line; nothing for a Call.
 ///
 /// A struct that is new among its fields has a line in repo/serve/wire/values.h. Fields are appended at the end of a
 /// question or of an answer. Anything else, and a field within a list, takes another number of the protocol.
@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -106,36 +107,41 @@ struct Credit {
 
 // What several questions have.
 
-template <typename Reply>
-struct OfVersion {
-  using Answer = Reply;
-  VersionName name;
-  static void fields(auto& question, auto& v) { v(question.name); }
+/// How a message keeps an argument.
+template <typename Argument>
+struct Kept {
+  using Type = std::remove_cvref_t<Argument>;
 };
-template <typename Reply>
-struct OfModel {
-  using Answer = Reply;
-  std::string model;
-  static void fields(auto& question, auto& v) { v(question.model); }
+template <typename Element>
+struct Kept<std::span<const Element>> {
+  using Type = std::vector<Element>;
 };
-template <typename Reply>
-struct OfTwo {
-  using Answer = Reply;
-  VersionName a;
-  VersionName b;
-  static void fields(auto& question, auto& v) { v(question.a, question.b); }
+/// A question that is a call of a repository's function: its fields are the arguments, and its answer is the result.
+template <typename Function>
+struct CallOf;
+template <typename Class, typename Returned, typename... Arguments>
+struct CallOf<Result<Returned> (Class::*)(Arguments...)> {
+  using Callee = Class;
+  using Answer = Returned;
+  std::tuple<typename Kept<Arguments>::Type...> arguments;
+  static void fields(auto& call, auto& v) {
+    std::apply([&](auto&... each) { v(each...); }, call.arguments);
+  }
 };
-template <typename Reply>
-struct OfAll {
-  using Answer = Reply;
-  static void fields(auto&, auto&) {}
+template <typename Class, typename Returned, typename... Arguments>
+struct CallOf<Result<Returned> (Class::*)(Arguments...) const> : CallOf<Result<Returned> (Class::*)(Arguments...)> {};
+template <auto function>
+struct Call : CallOf<decltype(function)> {
+  static constexpr auto kFunction = function;
 };
-template <typename Reply>
-struct OfToken {
-  using Answer = Reply;
-  PutToken token;
-  static void fields(auto& question, auto& v) { v(question.token); }
-};
+/// The call with these arguments.
+template <typename Question, typename... Arguments>
+Question call_of(Arguments&&... arguments) {
+  Question question;
+  question.arguments = {std::forward<Arguments>(arguments)...};
+  return question;
+}
+
 /// Of a tensor of the version that a question names.
 struct ByteRange {
   std::uint32_t tensor = 0;
@@ -199,7 +205,7 @@ struct PutParts {
   }
 };
 /// A digest for each tensor; nothing for one without a part.
-struct AskPartDigests : OfToken<std::vector<std::optional<Digest>>> {
+struct AskPartDigests : Call<&PartPuts::part_digests> {
   static constexpr Terms kTerms{Right::write, WorkQueue::write, false, false, "put"};
 };
 struct CommitPut {
@@ -209,7 +215,7 @@ struct CommitPut {
   Putting put;
   static void fields(auto& commit, auto& v) { v(commit.token, commit.put); }
 };
-struct AbortPut : OfToken<void> {
+struct AbortPut : Call<&PartPuts::abort_put> {
   static constexpr Terms kTerms{Right::write, WorkQueue::write, false, true, "put"};
 };
 
@@ -266,33 +272,26 @@ struct EndLease : RenewLease {};
 
 // What is known of versions.
 
-struct AskRecord : OfVersion<VersionRecord> {};
-struct AskLatest : OfModel<VersionNumber> {};
-struct AskFind {
-  using Answer = std::optional<VersionName>;
-  VersionId id;
-  static void fields(auto& find, auto& v) { v(find.id); }
-};
-struct AskOwners : OfVersion<std::vector<OwnerRow>> {};
-struct AskLineage : OfVersion<std::vector<LineageRow>> {};
-struct AskCommonAncestor : OfTwo<std::optional<VersionName>> {};
-struct AskDescendants : OfVersion<std::vector<LineageRow>> {};
-struct AskContributors : OfVersion<std::vector<ContributorRow>> {};
-struct AskDiff : OfTwo<VersionDiff> {};
-struct AskModels : OfAll<std::vector<std::string>> {};
-struct AskVersions : OfModel<std::vector<LineageRow>> {};
-struct AskStat : OfAll<RepositoryStat> {};
+struct AskRecord : Call<&Repository::get> {};
+struct AskLatest : Call<&Repository::latest> {};
+struct AskFind : Call<&Repository::find> {};
+struct AskOwners : Call<&Repository::owners> {};
+struct AskLineage : Call<&Repository::lineage> {};
+struct AskCommonAncestor : Call<&Repository::mrca> {};
+struct AskDescendants : Call<&Repository::descendants> {};
+struct AskContributors : Call<&Repository::contributors> {};
+struct AskDiff : Call<&Repository::diff> {};
+struct AskModels : Call<&Repository::models> {};
+struct AskVersions : Call<&Repository::versions> {};
+struct AskStat : Call<&Repository::stat> {};
 struct AskVerify {
   using Answer = VerifyReport;
   static constexpr Terms kTerms{.queue = WorkQueue::verify};
   std::optional<VersionName> name;
   static void fields(auto& verify, auto& v) { v(verify.name); }
 };
-struct Match {
-  using Answer = MatchAnswer;
+struct Match : Call<&Repository::match> {
   static constexpr Terms kTerms{.is_long = true};
-  MatchQuery query;
-  static void fields(auto& match, auto& v) { v(match.query); }
 };
 /// Whoever pins takes the writers' turn.
 struct MatchAndPin {
@@ -307,43 +306,27 @@ struct MatchAndPin {
 
 // What is said of versions after their put, and their end.
 
-struct Annotate {
-  using Answer = void;
+struct Annotate : Call<&Repository::annotate> {
   static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true, "set"};
-  VersionName name;
-  Annotations annotations;
-  static void fields(auto& annotate, auto& v) { v(annotate.name, annotate.annotations); }
 };
-struct Pin {
-  using Answer = void;
+struct Pin : Call<&Repository::pin> {
   static constexpr Terms kTerms{Right::write, WorkQueue::write, false, true, "pin"};
-  VersionName name;
-  std::string by;
-  bool undo = false;
-  PinTerms terms;
-  static void fields(auto& pin, auto& v) { v(pin.name, pin.by, pin.undo, pin.terms); }
 };
-struct RenewPins {
-  using Answer = void;
+struct Unpin : Call<&Repository::unpin> {
+  static constexpr Terms kTerms{Right::write, WorkQueue::write, false, true, "pin"};
+};
+struct RenewPins : Call<&ProviderRepository::renew_pins> {
   static constexpr Terms kTerms{Right::write, WorkQueue::quick, false, false, "pin"};
-  PinLease lease;
-  static void fields(auto& renew, auto& v) { v(renew.lease); }
 };
-struct AskPins : OfVersion<std::vector<std::string>> {};
-struct AskAllPins : OfAll<std::vector<PinnedVersion>> {};
-struct SetAlias {
-  using Answer = void;
+struct AskPins : Call<&Repository::pins> {};
+struct AskAllPins : Call<&Repository::all_pins> {};
+struct SetAlias : Call<&Repository::set_alias> {
   static constexpr Terms kTerms{Right::operate, WorkQueue::write, false, true, "alias"};
-  std::string model;
-  std::string alias;
-  std::optional<VersionNumber> expected;
-  VersionNumber desired = 0;
-  bool is_decided_elsewhere = false;
-  static void fields(auto& set, auto& v) {
-    v(set.model, set.alias, set.expected, set.desired, set.is_decided_elsewhere);
-  }
 };
-struct AskAliases : OfModel<std::vector<Alias>> {};
+struct KeepForAlias : Call<&ProviderRepository::keep_for_alias> {
+  static constexpr Terms kTerms{Right::operate, WorkQueue::write, false, true, "alias"};
+};
+struct AskAliases : Call<&Repository::aliases> {};
 struct Retire {
   using Answer = RetireReport;
   static constexpr Terms kTerms{Right::operate, WorkQueue::slow, false, true, "retire"};
@@ -361,45 +344,22 @@ struct Gc {
 // Between the providers of one repository.
 
 /// Once more changes nothing.
-struct AddReferrer {
-  using Answer = void;
+struct AddReferrer : Call<&ProviderRepository::add_referrer> {
   static constexpr Terms kTerms{Right::write, WorkQueue::write, true, false, "put"};
-  ExternalReferrer referrer;
-  static void fields(auto& add, auto& v) { v(add.referrer); }
 };
-struct DropReferrer {
-  using Answer = void;
+struct DropReferrer : Call<&ProviderRepository::drop_referrer> {
   static constexpr Terms kTerms{Right::operate, WorkQueue::write, false, false, "gc"};
-  VersionId version;
-  std::uint64_t attempt = 0;
-  static void fields(auto& drop, auto& v) { v(drop.version, drop.attempt); }
 };
-struct AskReferrers : OfAll<std::vector<ExternalReferrer>> {};
-struct SettlePut {
-  using Answer = bool;
+struct AskReferrers : Call<&ProviderRepository::referrers> {};
+struct SettlePut : Call<&ProviderRepository::settle_put> {
   static constexpr Terms kTerms{Right::operate, WorkQueue::write, false, false, "gc"};
-  VersionId id;
-  std::uint64_t attempt = 0;
-  static void fields(auto& settle, auto& v) { v(settle.id, settle.attempt); }
 };
-struct ReviveSegments {
-  using Answer = std::uint64_t;
+struct ReviveSegments : Call<&ProviderRepository::revive_segments> {
   static constexpr Terms kTerms{Right::operate, WorkQueue::slow, true, true, "repair"};
-  std::vector<ProviderRepository::SegmentContent> segments;
-  static void fields(auto& revive, auto& v) { v(revive.segments); }
 };
-struct AskShared {
-  using Answer = SharedRecord;
-  std::string key;
-  static void fields(auto& ask, auto& v) { v(ask.key); }
-};
+struct AskShared : Call<&ProviderRepository::shared_record> {};
 /// Those whose keys begin so, and come after that one: the first ones.
-struct ListShared {
-  using Answer = std::vector<SharedRecord>;
-  std::string prefix;
-  std::string after;
-  static void fields(auto& list, auto& v) { v(list.prefix, list.after); }
-};
+struct ListShared : Call<&ProviderRepository::shared_records> {};
 struct ChangeShared {
   using Answer = void;
   static constexpr Terms kTerms{Right::operate, WorkQueue::write, true, true,
@@ -419,12 +379,13 @@ struct Count : ChangeShared {
 
 /// A verb's number is its place in its list: new ones come last.
 using Steps = std::tuple<Ping, Bye, Chunk, Abandon, Welcome, Pong, Advance, Invitation, Credit>;
-using Questions = std::tuple<Put, AskWanted, AskWantedDedup, BeginPut, PutParts, AskPartDigests, CommitPut, AbortPut,
-                             AskBytes, AskSegments, Lend, RenewLease, EndLease, AskRecord, AskLatest, AskFind,
-                             AskOwners, AskLineage, AskCommonAncestor, AskDescendants, AskContributors, AskDiff,
-                             AskModels, AskVersions, AskStat, AskVerify, Match, MatchAndPin, Annotate, Pin, RenewPins,
-                             AskPins, AskAllPins, SetAlias, AskAliases, Retire, Gc, AddReferrer, DropReferrer,
-                             AskReferrers, SettlePut, ReviveSegments, AskShared, ListShared, ChangeShared, Count>;
+using Questions =
+    std::tuple<Put, AskWanted, AskWantedDedup, BeginPut, PutParts, AskPartDigests, CommitPut, AbortPut, AskBytes,
+               AskSegments, Lend, RenewLease, EndLease, AskRecord, AskLatest, AskFind, AskOwners, AskLineage,
+               AskCommonAncestor, AskDescendants, AskContributors, AskDiff, AskModels, AskVersions, AskStat, AskVerify,
+               Match, MatchAndPin, Annotate, Pin, Unpin, RenewPins, AskPins, AskAllPins, SetAlias, KeepForAlias,
+               AskAliases, Retire, Gc, AddReferrer, DropReferrer, AskReferrers, SettlePut, ReviveSegments, AskShared,
+               ListShared, ChangeShared, Count>;
 inline constexpr std::uint16_t kFirstStep = 1;
 inline constexpr std::uint16_t kFirstQuestion = 32;
 

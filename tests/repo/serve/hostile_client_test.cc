@@ -80,7 +80,7 @@ TEST_F(HostileClient, WhoAsksBeforeHelloOrInManyPartsIsPutOut) {
   client.say(put_message(2), true);
   client.say(put_message(2), true);
   client.say(put_message(2));
-  client.say(request(3, AskStat{}));
+  client.say(request(3, call_of<AskStat>()));
   expect_service();
 }
 

@@ -38,19 +38,19 @@ std::optional<Code> refusal(const Asked& question) {
 }
 
 std::optional<Code> match_with(std::size_t tags, std::size_t key_bytes, std::size_t value_bytes) {
-  Match match{{.graph = MatchGraph::of(*test_architecture({10}))}};
-  match.query.tags.assign(tags, {std::string(key_bytes, 'k'), std::string(value_bytes, 'v')});
-  return refusal(match);
+  MatchQuery query{.graph = MatchGraph::of(*test_architecture({10}))};
+  query.tags.assign(tags, {std::string(key_bytes, 'k'), std::string(value_bytes, 'v')});
+  return refusal(call_of<Match>(query));
 }
 
 std::optional<Code> annotate_with(std::size_t tags, std::size_t key_bytes, std::size_t value_bytes) {
-  Annotate annotate{.name = {.model = "net", .number = 1}, .annotations = {}};
+  Annotations annotations;
   for (std::size_t i = 0; i < tags; ++i) {
     std::string key = std::to_string(1000 + i);
     key.resize(key_bytes, 'k');
-    annotate.annotations.tags.emplace_back(std::move(key), std::string(value_bytes, 'v'));
+    annotations.tags.emplace_back(std::move(key), std::string(value_bytes, 'v'));
   }
-  return refusal(annotate);
+  return refusal(call_of<Annotate>(VersionName{.model = "net", .number = 1}, annotations));
 }
 
 std::optional<Code> change_with(std::size_t records, std::size_t value_bytes) {

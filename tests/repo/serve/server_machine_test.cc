@@ -17,7 +17,7 @@ Encoded done(std::uint64_t request) { return answer_to<AbortPut>(request); }
 
 /// A question of a little more than so many bytes.
 Question question(std::size_t bytes = 0) {
-  const Encoded message = request(1, AskLatest{{std::string(bytes, 'm')}});
+  const Encoded message = request(1, call_of<AskLatest>(std::string(bytes, 'm')));
   auto received = Received<wire::Request>::open(std::as_bytes(std::span(message.data(), message.size())));
   return std::make_shared<const Received<wire::Request>>(std::move(received).value());
 }
