@@ -9,7 +9,6 @@
 #include "core/base/log.h"
 #include "core/model/own_tags.h"
 #include "transport/ask/activation_request.h"
-#include "transport/publish/options_check.h"
 #include "transport/publish/publish_check.h"
 #include "transport/publish/publisher_impl.h"
 #include "transport/zmq/hub/subscriber_stat.h"

@@ -138,4 +138,14 @@ nlohmann::json read_json(std::string_view text) {
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
+std::optional<std::string> text_in(const nlohmann::json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_string() ? std::optional(at->get<std::string>()) : std::nullopt;
+}
+
+std::optional<std::uint64_t> count_in(const nlohmann::json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_number_unsigned() ? std::optional(at->get<std::uint64_t>()) : std::nullopt;
+}
+
 }  // namespace freshet

@@ -5,7 +5,9 @@
 /// are errors; keys keep their order; integers are never rounded. For source files that link nlohmann_json.
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +27,9 @@ Result<JsonDocument> parse_json(std::string_view text);
 /// A short text whose members are looked up and checked by the caller: discarded, so no object, when it is not JSON. No
 /// room calls the library's own parse(), which follows the process' locale.
 nlohmann::json read_json(std::string_view text);
+/// An object's member, if it is there and a text, or a whole number from 0.
+std::optional<std::string> text_in(const nlohmann::json& object, const char* key);
+std::optional<std::uint64_t> count_in(const nlohmann::json& object, const char* key);
 
 /// The canonical form (core/json/canonical_json.h) of a document.
 std::string canonical_text(const JsonDocument& document);

@@ -89,9 +89,9 @@ std::shared_ptr<const HostClaim::Held> HostClaim::held() const {
   return held_;
 }
 
-VersionNumber HostClaim::last_number() const {
+host_files::NumberRecord HostClaim::record() const {
   const MutexLock lock(mutex_);
-  return record_.number;
+  return record_;
 }
 
 Status HostClaim::standing() const {
@@ -102,11 +102,7 @@ Status HostClaim::standing() const {
 
 Result<std::uint64_t> HostClaim::begin_incarnation(std::int64_t unix_ns) {
   FRESHET_TRY(standing());
-  host_files::NumberRecord record;
-  {
-    const MutexLock lock(mutex_);
-    record = record_;
-  }
+  host_files::NumberRecord record = this->record();
   record.incarnation = std::max<std::uint64_t>(record.incarnation + 1, unix_ns > 0 ? unix_ns : 0);
   FRESHET_TRY(write_record(record));
   return record.incarnation;
@@ -114,13 +110,7 @@ Result<std::uint64_t> HostClaim::begin_incarnation(std::int64_t unix_ns) {
 
 Status HostClaim::record_number(VersionNumber number) {
   FRESHET_TRY(standing());
-  host_files::NumberRecord record;
-  {
-    const MutexLock lock(mutex_);
-    record = record_;
-  }
-  record.number = number;
-  return write_record(record);
+  return write_record({.number = number, .incarnation = record().incarnation});
 }
 
 /// Hosts that share a home folder may share this file: a number that another host has given is not written over.

@@ -22,7 +22,7 @@ class HostClaim final : public Directory::Claim {
                                                         FileDescriptor kept);
   ~HostClaim() override;
 
-  VersionNumber last_number() const override;
+  VersionNumber last_number() const override { return record().number; }
   Result<std::uint64_t> begin_incarnation(std::int64_t unix_ns) override;
   Status record_number(VersionNumber number) override;
   Status advertise(const Directory::Entry& entry) override;
@@ -47,6 +47,7 @@ class HostClaim final : public Directory::Claim {
         record_(record) {}
   static Result<std::shared_ptr<const Held>> hold(HostFolder::Descriptor folder, const std::string& model);
   std::shared_ptr<const Held> held() const FRESHET_EXCLUDES(mutex_);
+  host_files::NumberRecord record() const FRESHET_EXCLUDES(mutex_);
   bool is_in_place(const Held& held) const;
   Status take_again() FRESHET_EXCLUDES(mutex_);
   Status write_record(host_files::NumberRecord record) FRESHET_EXCLUDES(mutex_);

@@ -23,14 +23,6 @@ using nlohmann::json;
 constexpr int kLockTries = 50;
 constexpr std::chrono::milliseconds kLockPause{1};
 
-const json* member(const json& object, const char* key) {
-  const auto at = object.find(key);
-  return at == object.end() ? nullptr : &*at;
-}
-
-bool is_text(const json* value) { return value != nullptr && value->is_string(); }
-bool is_number(const json* value) { return value != nullptr && value->is_number_unsigned(); }
-
 std::string dump(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 Result<FileDescriptor> lock_swaps(int folder, const std::string& model) {
@@ -53,16 +45,15 @@ Result<CurrentVersion> read_current(int folder, const std::string& model) {
   if (!text) return fail(std::move(text).error());
   const json object = read_json(*text);
   if (!object.is_object()) return fail(Code::corrupt, name + ": not a JSON object");
-  const json* epoch = member(object, "epoch");
-  const json* number = member(object, "number");
-  const json* hold = member(object, "hold");
-  if (!is_number(epoch) || !is_number(number) || hold == nullptr || !hold->is_boolean() ||
-      epoch->get<std::uint64_t>() > protocol::kEpochMax || number->get<std::uint64_t>() > protocol::kNumberMax) {
+  const auto epoch = count_in(object, "epoch");
+  const auto number = count_in(object, "number");
+  const auto hold = object.find("hold");
+  if (!epoch || !number || hold == object.end() || !hold->is_boolean() || *epoch > protocol::kEpochMax ||
+      *number > protocol::kNumberMax) {
     return fail(Code::corrupt,
                 name + " does not hold an epoch and a version; remove the file to forget the current version");
   }
-  return CurrentVersion{
-      .epoch = epoch->get<std::uint64_t>(), .version = number->get<std::uint64_t>(), .hold = hold->get<bool>()};
+  return CurrentVersion{.epoch = *epoch, .version = *number, .hold = hold->get<bool>()};
 }
 
 Result<CurrentVersion> swap_current(int folder, const std::string& model, const CurrentVersion& expected,
@@ -98,16 +89,15 @@ Result<ServerRecord> parse_server(const std::string& text, const std::string& mo
   const auto bad = [&] { return fail(Code::corrupt, format("a server's entry of {} is malformed", model)); };
   const json object = read_json(text);
   if (!object.is_object()) return bad();
-  const json* named = member(object, "model");
-  const json* address = member(object, "address");
-  const json* number = member(object, "number");
-  const json* until = member(object, "until");
-  if (!is_text(named) || named->get<std::string>() != model || !is_text(address) || !is_number(number) ||
-      !is_number(until) || until->get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max()) {
+  const auto address = text_in(object, "address");
+  const auto number = count_in(object, "number");
+  const auto until = count_in(object, "until");
+  if (text_in(object, "model") != model || !address || !number || !until ||
+      *until > std::numeric_limits<std::int64_t>::max()) {
     return bad();
   }
-  ServerRecord record{.server = {.address = address->get<std::string>(), .number = number->get<std::uint64_t>()},
-                      .until = Time(Duration(until->get<std::int64_t>()))};
+  ServerRecord record{.server = {.address = *address, .number = *number},
+                      .until = Time(Duration(static_cast<std::int64_t>(*until)))};
   FRESHET_TRY(check_server(model, record.server, Code::corrupt));
   return record;
 }

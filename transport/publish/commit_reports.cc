@@ -9,19 +9,19 @@ namespace freshet {
 
 void CommitReports::begin(VersionNumber version) {
   MutexLock lock(mutex_);
-  begun_.insert(version);
+  reports_[version];
 }
 
 void CommitReports::abandon(VersionNumber version) {
   MutexLock lock(mutex_);
-  begun_.erase(version);
+  reports_.erase(version);
   finished_.notify_all();
 }
 
 void CommitReports::finish(VersionNumber version, Result<CommitReport> report) {
   MutexLock lock(mutex_);
-  begun_.erase(version);
-  reports_.insert_or_assign(version, std::move(report));
+  reports_[version] = std::move(report);
+  // The first is finished: versions are sealed in order, and two at most wait for that.
   if (reports_.size() > kReportsMax) reports_.erase(reports_.begin());
   finished_.notify_all();
 }
@@ -31,10 +31,9 @@ Result<CommitReport> CommitReports::wait(VersionNumber version, Duration at_most
   const StopWakes wakes(stop, mutex_, finished_);
   MutexLock lock(mutex_);
   for (;;) {
-    if (const auto at = reports_.find(version); at != reports_.end()) return at->second;
-    if (!begun_.contains(version)) {
-      return fail(Code::not_found, format("version {} was not published lately", version));
-    }
+    const auto at = reports_.find(version);
+    if (at == reports_.end()) return fail(Code::not_found, format("version {} was not published lately", version));
+    if (at->second) return *at->second;
     if (stop.stop_requested()) {
       return fail(Code::cancelled, format("the wait for version {} was stopped by its caller", version));
     }

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
+#include <optional>
 #include <stop_token>
 
 #include "core/base/mutex.h"
@@ -25,12 +25,12 @@ class CommitReports {
       FRESHET_EXCLUDES(mutex_);
 
  private:
-  static constexpr std::size_t kReportsMax = 1024;
+  static constexpr std::size_t kReportsMax = 1024 + 3;  ///< Three may be in the making.
 
   Mutex mutex_;
   CondVar finished_;
-  std::set<VersionNumber> begun_ FRESHET_GUARDED_BY(mutex_);
-  std::map<VersionNumber, Result<CommitReport>> reports_ FRESHET_GUARDED_BY(mutex_);
+  /// Nothing yet of those that were begun.
+  std::map<VersionNumber, std::optional<Result<CommitReport>>> reports_ FRESHET_GUARDED_BY(mutex_);
 };
 
 }  // namespace freshet

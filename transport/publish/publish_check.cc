@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/publish/publish_check.h"
 
+#include <chrono>
+
 #include "core/base/format.h"
+#include "transport/protocol/messages.h"
 
 namespace freshet {
 namespace {
+
+constexpr Duration kMembershipMin = std::chrono::milliseconds(500);
+constexpr Duration kLongestWait = std::chrono::hours(1);
+constexpr std::uint64_t kIncarnationMax = std::uint64_t{1} << 62;
 
 Status check_count(const Architecture& architecture, std::span<const TensorView> tensors) {
   if (tensors.size() == architecture.tensors().size()) return {};
@@ -49,6 +56,36 @@ Status check_tensors(const Architecture& architecture, std::span<const TensorVie
       return fail(Code::invalid_argument, format("changed tensor {} is out of range: there are {}", i, tensors.size()));
     }
     FRESHET_TRY(check_tensor(architecture.tensors()[i], tensors[i], i));
+  }
+  return {};
+}
+
+Status check_options(const PublisherOptions& options) {
+  FRESHET_TRY(check_model_name(options.model));
+  // Written so that not-a-number is refused too.
+  if (!(options.arena_copies >= 1.0 && options.arena_copies <= 64.0)) {
+    return fail(Code::invalid_argument, format("arena_copies is {}, not in 1 to 64", options.arena_copies));
+  }
+  const bool has_membership = options.membership != Duration::zero();
+  if (has_membership && (options.membership < kMembershipMin || options.membership > kLongestWait)) {
+    return fail(Code::invalid_argument, "membership is not between half a second and an hour");
+  }
+  if (options.group_within < std::chrono::milliseconds(1) || options.group_within > kLongestWait) {
+    return fail(Code::invalid_argument, "group_within is not between a millisecond and an hour");
+  }
+  if (options.every_queue_versions_max == 0) {
+    return fail(Code::invalid_argument, "every_queue_versions_max is 0");
+  }
+  if (options.number_floor >= protocol::kNumberMax) {
+    return fail(Code::invalid_argument, format("number_floor {} leaves no version number", options.number_floor));
+  }
+  if (options.resume_from == nullptr) return {};
+  FRESHET_TRY(freshet::check(*options.resume_from));
+  // It may come from a file: what is counted on from must leave room to count.
+  const Manifest& resumed = *options.resume_from;
+  if (resumed.name.number >= protocol::kNumberMax || resumed.id.incarnation >= kIncarnationMax) {
+    return fail(Code::invalid_argument,
+                format("resume from {}: no sequence number is left for the next version", to_string(resumed.name)));
   }
   return {};
 }

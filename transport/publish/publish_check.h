@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Whether the tensors of a publish are those of the architecture: the same names, dtypes and shapes in the same order,
-/// each with as many bytes as its specification says.
+/// What PublisherOptions may say, and whether the tensors of a publish are those of the architecture: the same names,
+/// dtypes and shapes in the same order, each with as many bytes as its specification says.
 
 #include <cstdint>
 #include <span>
@@ -10,8 +10,12 @@
 #include "core/base/result.h"
 #include "core/model/graph.h"
 #include "core/model/tensor.h"
+#include "transport/publisher.h"
 
 namespace freshet {
+
+/// invalid_argument names the option.
+Status check_options(const PublisherOptions& options);
 
 /// Checks all tensors. failed_precondition names the first one that differs, and both shapes; invalid_argument one
 /// whose bytes contradict its own specification.

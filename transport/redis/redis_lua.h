@@ -30,6 +30,15 @@ local function now()
   local t = redis.call('TIME')
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
+local function quarantine(lease)
+  if redis.call('HEXISTS', record, 'fence') == 1 then return 0 end
+  local time, since = now(), tonumber(redis.call('GET', born) or '')
+  if not since or since > time then
+    redis.call('SET', born, string.format('%d', time))
+    since = time
+  end
+  return lease - (time - since)
+end
 local function state()
   return number('number'), number('incarnation'), number('epoch'), number('version'), flag('hold'), number('fence')
 end
@@ -40,15 +49,8 @@ inline constexpr const char* kLuaTake = R"(
 local n, i, e, v, h, fence = state()
 local held = redis.call('HGET', claim, 'owner')
 if held and held ~= ARGV[2] then return {'held', redis.call('HGET', claim, 'who') or ''} end
-if not held and redis.call('HEXISTS', record, 'fence') == 0 then
-  local lease, time = tonumber(ARGV[4]), now()
-  local since = tonumber(redis.call('GET', born) or '')
-  if not since or since > time then
-    redis.call('SET', born, string.format('%d', time))
-    since = time
-  end
-  if time - since < lease then return {'young', lease - (time - since)} end
-end
+local wait = held and 0 or quarantine(tonumber(ARGV[4]))
+if wait > 0 then return {'young', wait} end
 if not held then fence = string.format('%020.0f', tonumber(fence) + 1) end
 redis.call('HSET', record, 'fence', fence)
 redis.call('DEL', claim)
@@ -64,15 +66,8 @@ local n, i, e, v, h, fence = state()
 local held = redis.call('HGET', claim, 'owner')
 if held and held ~= ARGV[2] then return {'lost', redis.call('HGET', claim, 'who') or ''} end
 if not held and later(fence, ARGV[5]) then return {'lost', ''} end
-if not held and ARGV[13] == '1' and redis.call('HEXISTS', record, 'fence') == 0 then
-  local lease, time = tonumber(ARGV[4]), now()
-  local since = tonumber(redis.call('GET', born) or '')
-  if not since or since > time then
-    redis.call('SET', born, string.format('%d', time))
-    since = time
-  end
-  if time - since < lease then return {'young', lease - (time - since)} end
-end
+local wait = (held or ARGV[13] ~= '1') and 0 or quarantine(tonumber(ARGV[4]))
+if wait > 0 then return {'young', wait} end
 if later(ARGV[7], n) then n = ARGV[7] end
 if later(ARGV[8], i) then i = ARGV[8] end
 local forward = later(ARGV[9], e) or (ARGV[9] == e and later(ARGV[10], v))
