@@ -12,6 +12,7 @@
 /// A struct that is new among its fields has a line in repo/serve/wire/values.h. Fields are appended at the end of a
 /// question or of an answer. Anything else, and a field within a list, takes another number of the protocol.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -391,9 +392,8 @@ inline constexpr std::uint16_t kFirstQuestion = 32;
 
 template <typename T, typename... Others>
 consteval std::uint16_t place_in(std::type_identity<std::tuple<Others...>>) {
-  std::uint16_t place = 0;
-  ((std::is_same_v<T, Others> || (++place, false)) || ...);
-  return place;
+  constexpr std::array kIsIt{std::is_same_v<T, Others>...};
+  return static_cast<std::uint16_t>(std::ranges::find(kIsIt, true) - kIsIt.begin());
 }
 /// An answer has the number of its question.
 template <typename T>
