@@ -68,6 +68,25 @@ TEST_P(ChannelConformance, ADestroyedClientIsWrittenNoMore) {
   EXPECT_TRUE(sink.is_spoilt(1));
 }
 
+// Two are being made; what waits behind them is given up with its fetch.
+TEST_P(ChannelConformance, DeltasOfCancelledFetchesAreNotKept) {
+  serve({kMiB});
+  const auto client = connect();
+  ASSERT_NE(client, nullptr);
+  source_->hold_deltas(true);
+  constexpr std::uint64_t kFetches = 100;
+  CollectingSink sink;
+  for (std::uint64_t number = 1; number <= kFetches; ++number) {
+    ASSERT_TRUE(client->fetch(request_for(number, {with_base(0)}), sink));
+    ASSERT_TRUE(drive({client.get()}, [&] { return source_->opened() == number; }));
+    client->cancel(number);
+    ASSERT_TRUE(drive({client.get()}, [&] { return sink.ended(number) != nullptr; }));
+  }
+  EXPECT_LE(source_->open_now(), kRequestsInFlightMax);
+  source_->hold_deltas(false);
+  expect_fetched(*client, request_for(kFetches + 1, {with_base(0)}));
+}
+
 TEST_P(ChannelConformance, ADestroyedServerEndsEveryRequest) {
   serve({kLarge, kMiB});
   const auto client = connect();

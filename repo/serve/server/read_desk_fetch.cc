@@ -13,7 +13,7 @@ using channel::FetchRequest;
 using channel::OpenFetch;
 using channel::Piece;
 
-/// The channel's thread's.
+/// One thread at a time: the channel's, or one that makes an answer for it.
 class ReadDesk::Fetch final : public OpenFetch {
  public:
   Fetch(ReadDesk& desk, LeaseId id, std::shared_ptr<Reading> reading)

@@ -11,11 +11,12 @@ constexpr std::size_t kAnswererThreads = 2;
 
 }  // namespace
 
-void Answerer::submit(std::shared_ptr<Job> job) {
+void Answerer::submit(const std::shared_ptr<Job>& job) {
   job->done.store(false);
   while (threads_.size() < kAnswererThreads) threads_.emplace_back([this] { run(); });
   const MutexLock lock(mutex_);
-  jobs_.push_back(std::move(job));
+  std::erase_if(jobs_, [](const std::weak_ptr<Job>& kept) { return kept.expired(); });
+  jobs_.push_back(job);
   changed_.notify_one();
 }
 
@@ -23,7 +24,9 @@ void Answerer::stop() {
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
-    for (const auto& job : std::exchange(jobs_, {})) {
+    for (const std::weak_ptr<Job>& kept : std::exchange(jobs_, {})) {
+      const std::shared_ptr<Job> job = kept.lock();
+      if (job == nullptr) continue;
       job->answer = fail(Code::cancelled, "the server ends");
       job->done.store(true);
     }
@@ -34,11 +37,13 @@ void Answerer::stop() {
 
 std::shared_ptr<Answerer::Job> Answerer::next() {
   const MutexLock lock(mutex_);
-  while (jobs_.empty() && !stopping_) changed_.wait(mutex_);
-  if (jobs_.empty()) return nullptr;
-  std::shared_ptr<Job> job = std::move(jobs_.front());
-  jobs_.pop_front();
-  return job;
+  for (;;) {
+    while (jobs_.empty() && !stopping_) changed_.wait(mutex_);
+    if (jobs_.empty()) return nullptr;
+    std::shared_ptr<Job> job = jobs_.front().lock();
+    jobs_.pop_front();
+    if (job != nullptr) return job;
+  }
 }
 
 void Answerer::run() {

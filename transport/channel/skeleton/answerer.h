@@ -34,9 +34,9 @@ class Answerer {
   Answerer(const Answerer&) = delete;
   Answerer& operator=(const Answerer&) = delete;
 
-  /// Its threads start with the first job. One thread at a time; there are as many jobs at most as open fetches. Kept
-  /// until it is done, and no longer.
-  void submit(std::shared_ptr<Job> job);
+  /// Its threads start with the first job. One thread at a time. A job that nobody else keeps any more is not begun: so
+  /// there are as many jobs at most as open fetches, beside those that are being worked on.
+  void submit(const std::shared_ptr<Job>& job);
   void stop();
 
  private:
@@ -47,7 +47,7 @@ class Answerer {
   std::vector<std::thread> threads_;
   Mutex mutex_;
   CondVar changed_;
-  std::deque<std::shared_ptr<Job>> jobs_ FRESHET_GUARDED_BY(mutex_);
+  std::deque<std::weak_ptr<Job>> jobs_ FRESHET_GUARDED_BY(mutex_);
   bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;
 };
 

@@ -92,6 +92,7 @@ void Client::take_chunk(std::uint64_t request, const Chunk& chunk, Bytes data) {
   if (found == nullptr) return;
   const auto memory = found->reception.place(chunk, data.size());
   if (!memory) return settle(*found, fail(memory.error()));
+  if (found->ending) return;  // The sink cancelled it.
   std::memcpy(memory->data(), data.data(), data.size());
   found->reception.arrived(chunk, data.size());
   settle(*found, {});
@@ -150,8 +151,9 @@ Result<bool> Client::progress(std::chrono::microseconds at_most) {
   [[maybe_unused]] const auto got = ::read(timer_.get(), &expirations, sizeof expirations);
   Time now = system_clock().now();
   const Time deadline = now + std::max(at_most, std::chrono::microseconds(0));
-  // While nobody called this, nothing could come: what it was silent for then is not the server's doing.
-  if (asked_ && now - looked_ > kPingAfter) asked_ = now;
+  // While nobody called this, nothing could come: what it was silent for then is not the server's doing. Twice, since
+  // the timer calls it once in that time.
+  if (asked_ && now - looked_ > 2 * kPingAfter) asked_ = now;
   bool asleep = false;
   int idle = 0;
   do {

@@ -211,7 +211,8 @@ void UcxConnection::take_chunk(const Incoming& message) {
 void UcxConnection::take_batch(const Incoming& message) {
   const auto header = read_header<wire::Batch>(message.header());
   const bool is_ours = header && header->token() == own_token_ && client_->is_running(header->request());
-  if (!is_ours || message.length > kBatchBytesMax) return worker_->drop(message);
+  // A batch by rendezvous is told from a chunk by its bytes.
+  if (!is_ours || message.length == 0 || message.length > kBatchBytesMax) return worker_->drop(message);
   if (!message.rendezvous) return client_->take_batch(header->request(), header->answers(), message.payload);
   auto receive = std::make_unique<Receive>();
   receive->request = header->request();

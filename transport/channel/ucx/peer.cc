@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "core/base/format.h"
@@ -91,10 +92,10 @@ void Peer::on_received(void* request, ucs_status_t status, std::size_t, void* ar
 void Peer::tell() {
   for (const auto* ended = queue_.next_ended(); ended != nullptr && !closing_; ended = queue_.next_ended()) {
     Send& send = take_send();
-    const MutableBytes text = room_of(send).first(ended->text.size());
-    std::memcpy(text.data(), ended->text.data(), text.size());
+    send.text = ended->text;
     post(send, MessageId::ended,
-         wire::Ended(reply_token_, ended->request, static_cast<std::uint32_t>(ended->code), /*reserved=*/0), text);
+         wire::Ended(reply_token_, ended->request, static_cast<std::uint32_t>(ended->code), /*reserved=*/0),
+         std::as_bytes(std::span(send.text)));
     queue_.told_ended();
   }
   // One answers all pings that came meanwhile.
@@ -141,7 +142,7 @@ bool Peer::settle(Time now) {
 
 bool Peer::send() {
   bool did = false;
-  while (!closing_ && answers_in_flight_ < options_.sends_in_flight) {
+  while (!closing_ && !queue_.is_empty() && answers_in_flight_ < options_.sends_in_flight) {
     Send& send = take_send();
     const auto part = queue_.next(room_of(send));
     if (!part) {

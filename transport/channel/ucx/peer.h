@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -48,7 +49,8 @@ class Peer {
     bool is_pong = false;
     ucs_status_t status = UCS_OK;
     std::array<std::byte, kHeaderBytesMax> header{};
-    std::unique_ptr<std::byte[]> room;  ///< For a batch, or an error's text.
+    std::unique_ptr<std::byte[]> room;  ///< For a batch.
+    std::string text;                   ///< An error's.
   };
   /// A fetch whose pieces are still coming in.
   struct Receive {

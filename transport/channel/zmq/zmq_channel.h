@@ -5,8 +5,8 @@
 /// ends are known; without, for loopback alone. Bytes come in chunks, and a server sends no more than the client has
 /// given credit for, so what a client costs, awake or not, is bounded by its window.
 ///
-/// Chunks are copied into buffers that the channel owns before they are sent: a segment is read only inside of the
-/// server's own thread, and nothing refers to it afterwards, whatever becomes of the connection.
+/// Chunks are copied into buffers that the channel owns before they are sent: when its connection is gone, nothing
+/// refers to a segment any more but the thread that still makes a delta of it.
 
 #include <cstdint>
 #include <memory>
