@@ -10,6 +10,9 @@ namespace freshet {
 
 Status check(const Placed& placed, std::size_t tensors) {
   if (placed.placement == 0) return fail(Code::invalid_argument, "it has no placement");
+  if (placed.elsewhere.size() > tensors || placed.moved.size() > tensors) {
+    return fail(Code::invalid_argument, format("it places more than its {} tensors", tensors));
+  }
   for (std::size_t i = 0; i < placed.elsewhere.size(); ++i) {
     if (placed.elsewhere[i] >= tensors || (i != 0 && placed.elsewhere[i - 1] >= placed.elsewhere[i])) {
       return fail(Code::invalid_argument, format("tensor {} cannot be at another provider", placed.elsewhere[i]));

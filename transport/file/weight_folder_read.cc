@@ -32,8 +32,13 @@ struct IndexHead {
   std::string checksum;
 };
 
+/// What is no regular file is not there. What cannot be read now may be readable later: a server of files may be away.
 Result<std::string> read_small(const fs::path& path, std::uint64_t bytes_max) {
-  return read_file(path.string(), bytes_max, Code::corrupt).map([](FileText read) { return std::move(read.text); });
+  Result<FileText> read = read_file(path.string(), bytes_max, Code::corrupt);
+  if (read) return std::move(read->text);
+  const Code code = read.error().code();
+  if (code == Code::invalid_argument) return fail(Code::not_found, read.error().message());
+  return fail(code == Code::io_error ? Code::unavailable : code, read.error().message());
 }
 
 /// Digits in a string, or a number.

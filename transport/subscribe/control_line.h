@@ -59,7 +59,7 @@ class ControlLine {
   void say(protocol::Message message, Outcome outcome, Time now);
   /// ZeroMQ gives up after a refusal; we ask again.
   void tick(Time now);
-  Time next_tick() const { return reconnect_at_; }
+  Time next_tick() const { return control_ ? reconnect_at_ : Time::max(); }
 
  private:
   void find(Outcome outcome, Time now);

@@ -30,11 +30,7 @@ bool is_model_file(const std::string& name) {
 Result<FolderWatch> FolderWatch::open(const std::string& folder, Duration settle, Duration look_every) {
   FolderWatch watch(folder, settle, look_every);
   auto news = FolderNews::open(folder, kEvents);
-  if (news) {
-    watch.news_ = std::move(*news);
-  } else if (!std::filesystem::is_directory(folder)) {
-    return fail(news.error());
-  }
+  if (news) watch.news_ = std::move(*news);
   FRESHET_TRY(watch.scan(system_clock().now()));
   return watch;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/deadline.h"
+#include "core/base/format.h"
 #include "core/base/mutex.h"
 #include "repo/pins/pin_renewal.h"
 #include "repo/provider_repository.h"
@@ -44,6 +45,9 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   PartPuts& part_puts() override { return *this; }
   Result<VersionRecord> get(const VersionName& name) const override { return call<AskRecord>(name); }
   Status annotate(const VersionName& name, const Annotations& annotations) override {
+    if (annotations.tags.size() > kLaterTagsMax) {
+      return fail(Code::out_of_space, format("more than {} tags were set after the put", kLaterTagsMax));
+    }
     return call<Annotate>(name, annotations);
   }
   Result<VersionNumber> latest(const std::string& model) const override { return call<AskLatest>(model); }

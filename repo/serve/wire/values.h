@@ -38,7 +38,9 @@ void fields(Manifest& manifest, rpc::Reader& reader);
 
 void fields(rpc::Like<Placed::Moved> auto& moved, auto& v) { v(moved.writer, moved.provider); }
 void fields(rpc::Like<Placed> auto& placed, auto& v) {
-  v(placed.placement, placed.attempt, placed.elsewhere, placed.moved);
+  v(placed.placement, placed.attempt);
+  v.list(placed.elsewhere, kTensorsMax);
+  v.list(placed.moved, kTensorsMax);
 }
 void fields(rpc::Like<Repository::PutOptions> auto& options, auto& v) {
   v(options.quality, options.has_weights, options.placed, options.ancestor_may_be_retired, options.dedup,

@@ -33,6 +33,15 @@ class FolderWatching : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(FolderWatching, WhatIsNoFolderIsAnError) {
+  fs::create_symlink("loop", folder_ / "loop");
+  for (const std::string name : {"loop", "nothing"}) {
+    const auto watch = FolderWatch::open(folder_ / name, std::chrono::milliseconds(1), std::chrono::milliseconds(1));
+    ASSERT_FALSE(watch) << name;
+    EXPECT_NE(watch.error().message().find(name), std::string::npos) << watch.error().message();
+  }
+}
+
 TEST_F(FolderWatching, WhatComesWithoutAnEventIsSeenToo) {
   const std::string link = folder_ / "in/net.safetensors";
   write("one", "1");

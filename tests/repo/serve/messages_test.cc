@@ -96,9 +96,18 @@ TEST(RpcMessages, SoManySharedRecordsOfSuchALengthAreChangedInOneCall) {
   EXPECT_EQ(change_with(16, kSharedValueBytesMax), Code::invalid_argument) << "with their keys";
 }
 
+// Who may only count asks it.
+TEST(RpcMessages, ACountThatIsNoneIsRefused) {
+  EXPECT_EQ(refusal(Count{{{}, {{.key = "placement", .value = "x"}}}}), Code::failed_precondition);
+  Count many;
+  for (int i = 0; i < 100; ++i) many.changes.push_back({.key = "n/" + std::to_string(i), .value = "1"});
+  EXPECT_EQ(refusal(many), Code::failed_precondition);
+}
+
 TEST(RpcMessages, AVersionIsPlacedByNoMoreThanItHas) {
   EXPECT_EQ(wanted_with(3, 3, 64), std::nullopt);
   EXPECT_EQ(wanted_with(3, 4, 1), Code::invalid_argument);
+  EXPECT_EQ(wanted_with(4, 3, 1), Code::invalid_argument);
   EXPECT_EQ(wanted_with(3, 3, 65), Code::invalid_argument);
 }
 
