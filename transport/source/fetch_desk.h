@@ -6,7 +6,7 @@
 /// nothing.
 ///
 /// A lease that is closed admits no new request; when the last that was admitted has ended, `on_closed` is told, and
-/// only then may the version's segments be written again (transport/protocol/publisher_machine.h).
+/// only then may the version's segments be written again (transport/protocol/publisher/publisher_machine.h).
 ///
 /// A lease may be of a version that is itself still coming (coming_version.h): a piece is answered with what comes as
 /// it comes, as soon as it is known how it does. When that is a delta from another base than the fetcher has, the piece

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/format.h"
-#include "transport/protocol/leases.h"
+#include "transport/protocol/publisher/leases.h"
 
 namespace freshet::rpc {
 namespace {

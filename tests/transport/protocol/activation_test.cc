@@ -2,7 +2,7 @@
 /// What is current, as a publisher's machine decides it: by itself, with a directory that answers late, wrongly or
 /// never, and with members that stage, fail, fall silent or come back.
 
-#include "transport/protocol/activation.h"
+#include "transport/protocol/publisher/activation.h"
 
 #include <gmock/gmock.h>
 

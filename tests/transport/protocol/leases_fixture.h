@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/transport/protocol/machine_fixture.h"
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 
 namespace freshet::protocol::test {
 

@@ -11,8 +11,8 @@
 #include "core/base/clock.h"
 #include "core/model/graph.h"
 #include "core/model/manifest.h"
-#include "transport/protocol/held_versions.h"
 #include "transport/protocol/messages.h"
+#include "transport/protocol/publisher/held_versions.h"
 
 namespace freshet::protocol::test {
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "transport/protocol/commit_log.h"
+#include "transport/protocol/publisher/commit_log.h"
 
 namespace freshet::protocol {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tests/transport/protocol/leases_fixture.h"
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 
 namespace freshet::protocol::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "tests/transport/protocol/machine_fixture.h"
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 
 namespace freshet::protocol::test {
 namespace {

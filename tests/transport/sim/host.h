@@ -13,7 +13,7 @@
 #include "tests/transport/sim/data/memory.h"
 #include "tests/transport/sim/world.h"
 #include "transport/protocol/messages.h"
-#include "transport/protocol/publisher_session.h"
+#include "transport/protocol/publisher/publisher_session.h"
 
 namespace freshet::sim {
 

@@ -12,7 +12,7 @@
 
 #include "tests/transport/sim/data/data_server.h"
 #include "tests/transport/sim/host.h"
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 
 namespace freshet::sim {
 

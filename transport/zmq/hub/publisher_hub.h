@@ -21,7 +21,7 @@
 #include "core/base/mutex.h"
 #include "core/base/wake.h"
 #include "transport/directory/directory.h"
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 #include "transport/publisher.h"
 #include "transport/shm/door_host.h"
 #include "transport/source/fetch_desk.h"

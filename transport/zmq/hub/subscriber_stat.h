@@ -3,7 +3,7 @@
 
 /// A session as `freshet top` shows it.
 
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 #include "transport/publisher.h"
 
 namespace freshet {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/transport/sim/connection.h"
-#include "transport/protocol/held_versions.h"
+#include "transport/protocol/publisher/held_versions.h"
 
 namespace freshet::sim {
 

@@ -13,7 +13,7 @@
 #include "tests/transport/sim/connection.h"
 #include "tests/transport/sim/data/coming.h"
 #include "tests/transport/sim/host.h"
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 
 namespace freshet::sim {
 

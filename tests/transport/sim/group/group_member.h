@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "tests/transport/sim/group/group_host.h"
-#include "transport/protocol/publisher_session.h"
+#include "transport/protocol/publisher/publisher_session.h"
 #include "transport/protocol/subscriber/subscriber_machine.h"
 
 namespace freshet::sim {

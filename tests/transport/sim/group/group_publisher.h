@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "tests/transport/sim/group/group_host.h"
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 
 namespace freshet::sim {
 

@@ -38,7 +38,7 @@
 
 #include "core/base/clock.h"
 #include "transport/protocol/messages.h"
-#include "transport/protocol/publisher_session.h"
+#include "transport/protocol/publisher/publisher_session.h"
 
 namespace freshet::protocol {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/format.h"
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 
 /// The part of the publisher's machine that connects what is current (activation.h) with sessions and versions.
 

@@ -5,7 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/base/format.h"
-#include "transport/protocol/publisher_machine.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 
 // Sessions that fetch: what they are offered, the leases they get, and when those end.
 

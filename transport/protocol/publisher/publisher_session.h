@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "transport/protocol/held_versions.h"
 #include "transport/protocol/messages.h"
+#include "transport/protocol/publisher/held_versions.h"
 
 namespace freshet::protocol {
 

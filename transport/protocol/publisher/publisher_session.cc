@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/protocol/publisher_session.h"
+#include "transport/protocol/publisher/publisher_session.h"
 
 #include <algorithm>
 #include <utility>

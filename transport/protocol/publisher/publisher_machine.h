@@ -58,12 +58,12 @@
 
 #include "core/arena/arena.h"
 #include "core/base/clock.h"
-#include "transport/protocol/activation.h"
-#include "transport/protocol/commit_log.h"
-#include "transport/protocol/held_versions.h"
-#include "transport/protocol/leases.h"
 #include "transport/protocol/messages.h"
-#include "transport/protocol/publisher_session.h"
+#include "transport/protocol/publisher/activation.h"
+#include "transport/protocol/publisher/commit_log.h"
+#include "transport/protocol/publisher/held_versions.h"
+#include "transport/protocol/publisher/leases.h"
+#include "transport/protocol/publisher/publisher_session.h"
 
 namespace freshet::protocol {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/protocol/commit_log.h"
+#include "transport/protocol/publisher/commit_log.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/protocol/activation.h"
+#include "transport/protocol/publisher/activation.h"
 
 #include <algorithm>
 #include <utility>

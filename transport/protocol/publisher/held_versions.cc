@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/protocol/held_versions.h"
+#include "transport/protocol/publisher/held_versions.h"
 
 #include <algorithm>
 #include <unordered_set>

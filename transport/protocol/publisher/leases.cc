@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/protocol/leases.h"
+#include "transport/protocol/publisher/leases.h"
 
 #include <sodium.h>
 
