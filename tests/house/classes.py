@@ -24,7 +24,6 @@ FIELDS_MAX = 30
 # Those that are larger yet, and how large they are: no larger, and none beside them.
 YET = {
     "PublisherHub": (60, 28),
-    "PublisherMachine": (68, 13),
 }
 
 # What is no part of a declaration, and what may stand beside one.

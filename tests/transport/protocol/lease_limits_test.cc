@@ -21,10 +21,10 @@ class LeaseLimits : public PublisherLeases {};
 TEST_F(LeaseLimits, TooManyVersionsOfAKeyAreRefusedAndOfOthersAreNot) {
   PublisherMachine::Options few = options();
   few.leased_versions_per_key_max = 2;
-  machine_ = PublisherMachine(few);
+  machine_ = std::make_unique<PublisherMachine>(few);
   const auto wants = [&](SessionId session, const Peer& peer, std::string_view key) {
     when([&] {
-      machine_.on_message(
+      machine_->on_message(
           peer, {Hello{.session = session, .model = kModel, .host = "elsewhere", .channels = bit(ChannelKind::zmq)}},
           at(0), key);
     });
@@ -50,7 +50,7 @@ TEST_F(LeaseLimits, ALeaseByWhichNothingComesEndsWhenRoomIsNeeded) {
   commit(2);
   const auto shed = [&](std::int64_t ms) {
     receive(Ping{.session = 1}, ms);
-    when([&] { machine_.shed_queues(1, at(ms)); });
+    when([&] { machine_->shed_queues(1, at(ms)); });
     return actions<action::CloseLease>();
   };
   EXPECT_THAT(shed(2900), IsEmpty()) << "it may be about to begin";
@@ -68,28 +68,28 @@ TEST_F(LeaseLimits, TheLeaseOnTheNewestVersionEndsNotForRoom) {
   join(1);
   want(1, 1, 0);
   receive(Ping{.session = 1}, 30'000);
-  when([&] { machine_.shed_queues(1, at(30'000)); });
+  when([&] { machine_->shed_queues(1, at(30'000)); });
   EXPECT_THAT(actions<action::CloseLease>(), IsEmpty());
 }
 
 TEST_F(LeaseLimits, WhoFetchesTooSlowlyGivesWayByWhatCameAndNotByHowOften) {
   PublisherMachine::Options slow = options();
   slow.fetch_rate_min = 10;  // The versions have 128 bytes.
-  machine_ = PublisherMachine(slow);
+  machine_ = std::make_unique<PublisherMachine>(slow);
   commit(1);
   join(1);
   const LeaseId lease = want(1, 1, 0)->lease;
   commit(2);
   const auto is_closed = [&](std::int64_t ms) {
     receive(Ping{.session = 1}, ms);
-    when([&] { machine_.shed_queues(1, at(ms)); });
+    when([&] { machine_->shed_queues(1, at(ms)); });
     return !actions<action::CloseLease>().empty();
   };
-  machine_.on_fetched(lease, 1, at(1000));
+  machine_->on_fetched(lease, 1, at(1000));
   EXPECT_FALSE(is_closed(10'000)) << "it has begun, and has its grace";
-  machine_.on_fetched(lease, 99, at(10'500));
+  machine_->on_fetched(lease, 99, at(10'500));
   EXPECT_FALSE(is_closed(20'000)) << "100 bytes in 10 s after the grace";
-  machine_.on_fetched(lease, 1'000'000, at(20'500));
+  machine_->on_fetched(lease, 1'000'000, at(20'500));
   EXPECT_FALSE(is_closed(35'000));
   EXPECT_TRUE(is_closed(36'000)) << "twice the version's bytes count, however often they were fetched";
 }
@@ -98,7 +98,7 @@ TEST_F(LeaseLimits, ALeaseUnderWhichNothingIsFetchedEnds) {
   commit(1);
   join(1);
   const LeaseId lease = want(1, 1, 0)->lease;
-  machine_.on_fetched(lease, 1, at(10'000));
+  machine_->on_fetched(lease, 1, at(10'000));
   for (std::int64_t ms = 0; ms < 70'000; ms += 500) {
     receive(Ping{.session = 1}, ms);
     tick(ms);

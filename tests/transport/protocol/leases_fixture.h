@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,7 +29,8 @@ class PublisherLeases : public ::testing::Test {
             .grant_again = Duration(0),
             .retained_versions = retained};
   }
-  explicit PublisherLeases(std::size_t retained = 1) : machine_(options(retained)) {}
+  explicit PublisherLeases(std::size_t retained = 1)
+      : machine_(std::make_unique<PublisherMachine>(options(retained))) {}
 
   template <typename M>
   std::vector<M> sent() {
@@ -46,20 +48,20 @@ class PublisherLeases : public ::testing::Test {
   template <typename Event>
   void when(Event event) {
     event();
-    actions_ = machine_.take_actions();
+    actions_ = machine_->take_actions();
   }
   void receive(Message message, std::int64_t ms = 0, const Peer& peer = "far") {
-    when([&] { machine_.on_message(peer, std::move(message), at(ms)); });
+    when([&] { machine_->on_message(peer, std::move(message), at(ms)); });
   }
   /// Versions own both their tensors: segments 2n and 2n + 1.
   void commit(VersionNumber number, std::uint64_t missed_before = 0) {
     const auto first = static_cast<SegmentIndex>(2 * number);
     CommittedVersion committed = version(number, first, first + 1);
     committed.missed_before = missed_before;
-    when([&] { machine_.on_committed(std::move(committed), at(0)); });
+    when([&] { machine_->on_committed(std::move(committed), at(0)); });
   }
   void tick(std::int64_t ms) {
-    when([&] { machine_.on_tick(at(ms)); });
+    when([&] { machine_->on_tick(at(ms)); });
   }
   void join(SessionId session, Mode mode = Mode::latest, VersionNumber after = 0, std::int64_t ms = 0,
             const Peer& peer = "far") {
@@ -79,10 +81,10 @@ class PublisherLeases : public ::testing::Test {
     return grants.empty() ? std::nullopt : std::optional(grants[0]);
   }
   void lease_closed(LeaseId lease) {
-    when([&] { machine_.on_lease_closed(lease, at(0)); });
+    when([&] { machine_->on_lease_closed(lease, at(0)); });
   }
 
-  PublisherMachine machine_;
+  std::unique_ptr<PublisherMachine> machine_;
   std::vector<PublisherAction> actions_;
 };
 

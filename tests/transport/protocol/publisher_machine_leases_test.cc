@@ -112,17 +112,17 @@ TEST_F(PublisherLeases, SilenceEndsASessionThatFetchesByForce) {
   commit(1);
   join(1);
   const auto grant = want(1, 1, 0);
-  EXPECT_EQ(machine_.next_tick(), at(1000));
+  EXPECT_EQ(machine_->next_tick(), at(1000));
   tick(1000);
-  EXPECT_TRUE(machine_.sessions().at(0).silent);
-  EXPECT_EQ(machine_.next_tick(), at(3000));
+  EXPECT_TRUE(machine_->sessions().at(0).silent);
+  EXPECT_EQ(machine_->next_tick(), at(3000));
   tick(2999);
   EXPECT_THAT(actions<action::CloseLease>(), IsEmpty());
   tick(3000);
   ASSERT_THAT(actions<action::CloseLease>(), SizeIs(1));
   EXPECT_TRUE(actions<action::CloseLease>()[0].by_force);
-  EXPECT_THAT(machine_.sessions(), IsEmpty());
-  EXPECT_EQ(machine_.next_tick(), Time::max());
+  EXPECT_THAT(machine_->sessions(), IsEmpty());
+  EXPECT_EQ(machine_->next_tick(), Time::max());
   commit(2);
   EXPECT_THAT(freed(), IsEmpty()) << "the shell has not cut it off yet";
   lease_closed(grant->lease);
@@ -135,7 +135,7 @@ TEST_F(PublisherLeases, AWordKeepsASessionThatFetches) {
   want(1, 1, 0);
   receive(Ping{.session = 1}, 2900);
   tick(3000);
-  EXPECT_THAT(machine_.sessions(), SizeIs(1));
+  EXPECT_THAT(machine_->sessions(), SizeIs(1));
   EXPECT_THAT(actions<action::CloseLease>(), IsEmpty());
 }
 
@@ -163,7 +163,7 @@ TEST_F(PublisherLeases, AChannelThatIsNotInCommonIsRefused) {
 TEST_F(PublisherLeases, ASessionMayChangeItsChannelBetweenWants) {
   commit(1);
   receive(Hello{.session = 1, .model = kModel, .host = "here", .channels = kZmqOrMemory});
-  ASSERT_TRUE(machine_.on_door_open(1, sent<Welcome>().at(0).door_token, at(0)));
+  ASSERT_TRUE(machine_->on_door_open(1, sent<Welcome>().at(0).door_token, at(0)));
   const auto mapped = want(1, 1, 0, 0, ChannelKind::shm);
   ASSERT_TRUE(mapped);
   EXPECT_EQ(mapped->lease, 0u);
@@ -175,25 +175,25 @@ TEST_F(PublisherLeases, ASessionMayChangeItsChannelBetweenWants) {
   ASSERT_THAT(actions<action::CloseLease>(), SizeIs(1));
   lease_closed(fetched->lease);
   EXPECT_THAT(freed(), IsEmpty()) << "it may have it mapped";
-  EXPECT_THAT(machine_.sessions(), SizeIs(1));
-  EXPECT_EQ(machine_.next_tick(), Time::max());
+  EXPECT_THAT(machine_->sessions(), SizeIs(1));
+  EXPECT_EQ(machine_->next_tick(), Time::max());
   receive(Held{.session = 1, .grants_seen = fetched->grant});
   EXPECT_THAT(freed(), UnorderedElementsAre(2, 3));
 }
 
 TEST_F(PublisherLeases, AnEverySessionThatCanFetchOutlivesItsDoorAndHandsItsQueueOver) {
   receive(Hello{.session = 1, .model = kModel, .mode = Mode::every, .host = "here", .channels = kZmqOrMemory});
-  ASSERT_TRUE(machine_.on_door_open(1, sent<Welcome>().at(0).door_token, at(0)));
+  ASSERT_TRUE(machine_->on_door_open(1, sent<Welcome>().at(0).door_token, at(0)));
   commit(1);
   commit(2);
   commit(3);
-  when([&] { machine_.on_door_closed(1, at(0)); });
+  when([&] { machine_->on_door_closed(1, at(0)); });
   EXPECT_THAT(freed(), IsEmpty());
   // It comes back over the same connection, with a new session.
   receive(
       Hello{.session = 2, .model = kModel, .mode = Mode::every, .host = "here", .after = 0, .channels = kZmqOrMemory});
   EXPECT_THAT(freed(), IsEmpty());
-  EXPECT_THAT(machine_.sessions(), SizeIs(1));
+  EXPECT_THAT(machine_->sessions(), SizeIs(1));
   EXPECT_EQ(want(2, 1, 0)->number, 1u);
   EXPECT_EQ(want(2, 2, 1)->number, 2u);
 }
@@ -216,7 +216,7 @@ TEST_F(PublisherLeases, AnEverySessionGetsItsVersionAgainUntilItSaysThatItHasIt)
 TEST_F(PublisherLeases, TooManyLeasesOfASessionAreRefused) {
   PublisherMachine::Options few = options();
   few.leases_per_session_max = 2;
-  machine_ = PublisherMachine(few);
+  machine_ = std::make_unique<PublisherMachine>(few);
   commit(1);
   join(1);
   for (std::uint64_t request = 1; request <= 2; ++request) {
@@ -235,7 +235,7 @@ TEST_F(PublisherLeases, NothingThatALeaseHoldsIsShedInVain) {
   commit(2);
   commit(3);
   want(1, 1, 0);
-  when([&] { machine_.shed_queues(1, at(0)); });
+  when([&] { machine_->shed_queues(1, at(0)); });
   EXPECT_THAT(freed(), UnorderedElementsAre(4, 5)) << "version 1 is being fetched, 2 is not";
 }
 
@@ -244,7 +244,7 @@ TEST_F(PublisherLeases, WhatIsNumberedBelowWhatHasComeDoesNotWait) {
   commit(3);
   commit(4);
   EXPECT_THAT(freed(), UnorderedElementsAre(6, 7));
-  EXPECT_EQ(machine_.sessions().at(0).queued_versions, 0u);
+  EXPECT_EQ(machine_->sessions().at(0).queued_versions, 0u);
   commit(10);
   EXPECT_EQ(want(1, 1, 9)->number, 10u);
 }
@@ -263,7 +263,7 @@ TEST_F(PublisherLeases, AHelloOfAKnownSessionRaisesTheFloorToo) {
   join(1);
   receive(
       Hello{.session = 1, .model = kModel, .host = "elsewhere", .highest_seen = 77, .channels = bit(ChannelKind::zmq)});
-  EXPECT_EQ(machine_.number_floor(), 77u);
+  EXPECT_EQ(machine_->number_floor(), 77u);
 }
 
 class PublisherRetains : public PublisherLeases {
@@ -278,7 +278,7 @@ TEST_F(PublisherRetains, TheLastVersionsAreKeptAndTheOldestGoesFirst) {
   EXPECT_THAT(freed(), IsEmpty());
   commit(4);
   EXPECT_THAT(freed(), UnorderedElementsAre(2, 3));
-  EXPECT_THAT(machine_.versions().numbers(), ElementsAre(2, 3, 4));
+  EXPECT_THAT(machine_->versions().numbers(), ElementsAre(2, 3, 4));
   join(1, Mode::every, 1);
   EXPECT_EQ(want(1, 1, 1)->number, 2u) << "a late one gets what is kept";
 }
@@ -288,31 +288,31 @@ TEST_F(PublisherRetains, RoomIsTakenFromThemBeforeAnyQueueAndNeverTheNewest) {
   commit(2);
   join(1, Mode::every, 1);  // Waits for 2.
   commit(3);
-  when([&] { machine_.shed_queues(1, at(0)); });
+  when([&] { machine_->shed_queues(1, at(0)); });
   EXPECT_THAT(freed(), UnorderedElementsAre(2, 3));
-  EXPECT_EQ(machine_.sessions().at(0).gaps, 0u);
-  when([&] { machine_.shed_queues(1 << 20, at(0)); });
+  EXPECT_EQ(machine_->sessions().at(0).gaps, 0u);
+  when([&] { machine_->shed_queues(1 << 20, at(0)); });
   EXPECT_THAT(freed(), UnorderedElementsAre(4, 5));
-  EXPECT_THAT(machine_.versions().numbers(), ElementsAre(3));
+  EXPECT_THAT(machine_->versions().numbers(), ElementsAre(3));
 }
 
 class RelayLeases : public PublisherLeases {
  protected:
   RelayLeases() {
-    machine_ = PublisherMachine([] {
+    machine_ = std::make_unique<PublisherMachine>([] {
       PublisherMachine::Options relay = options();
       relay.activation.follows = true;
       return relay;
     }());
   }
   void see(VersionNumber number) {
-    when([&] { machine_.on_current_seen({.version = number}, at(0)); });
+    when([&] { machine_->on_current_seen({.version = number}, at(0)); });
   }
   void comes(VersionNumber number) {
     CommittedVersion coming = version(number, 0, 1);
     coming.segments.clear();
     coming.places.clear();
-    when([&] { machine_.on_coming(std::move(coming), at(0)); });
+    when([&] { machine_->on_coming(std::move(coming), at(0)); });
   }
 };
 
@@ -328,15 +328,15 @@ TEST_F(RelayLeases, WhatIsComingIsGrantedToWhoFetches) {
   EXPECT_THAT(grant->places, IsEmpty());
   ASSERT_THAT(actions<action::OpenLease>(), SizeIs(1));
   EXPECT_TRUE(actions<action::OpenLease>()[0].coming);
-  EXPECT_EQ(machine_.versions().newest(), nullptr);
+  EXPECT_EQ(machine_->versions().newest(), nullptr);
 }
 
 TEST_F(RelayLeases, WhatIsComingIsNotMappedNorQueued) {
   when([&] {
-    machine_.on_message("near", Hello{.session = 2, .model = kModel, .host = "here", .channels = kZmqOrMemory}, at(0));
+    machine_->on_message("near", Hello{.session = 2, .model = kModel, .host = "here", .channels = kZmqOrMemory}, at(0));
   });
   const std::uint64_t token = sent<Welcome>().at(0).door_token;
-  ASSERT_TRUE(machine_.on_door_open(2, token, at(0)));
+  ASSERT_TRUE(machine_->on_door_open(2, token, at(0)));
   join(3, Mode::every, 0, 0, "other");
   see(1);
   comes(1);
@@ -373,7 +373,7 @@ TEST_F(RelayLeases, OneThatDoesNotComeAnyMoreIsClosedAndGivenAnew) {
   see(1);
   comes(1);
   const LeaseId lease = want(1, 1, 0)->lease;
-  when([&] { machine_.on_not_coming(1, at(0)); });
+  when([&] { machine_->on_not_coming(1, at(0)); });
   ASSERT_THAT(actions<action::CloseLease>(), SizeIs(1));
   EXPECT_EQ(actions<action::CloseLease>()[0].lease, lease);
   EXPECT_FALSE(want(1, 2, 0));
@@ -391,7 +391,7 @@ TEST_F(RelayLeases, ASessionThatEndsTakesItsLeaseOfWhatIsComingAlong) {
   const LeaseId lease = want(1, 1, 0)->lease;
   receive(Bye{.session = 1});
   ASSERT_THAT(actions<action::CloseLease>(), SizeIs(1));
-  when([&] { machine_.on_not_coming(1, at(0)); });
+  when([&] { machine_->on_not_coming(1, at(0)); });
   EXPECT_THAT(actions<action::CloseLease>(), IsEmpty());
   lease_closed(lease);
 }

@@ -12,6 +12,7 @@ namespace freshet::protocol {
 void HeldVersions::add_newest(CommittedVersion version, std::int64_t announced_ns) {
   const VersionNumber number = version.manifest->name.number;
   const VersionNumber before = std::exchange(newest_, number);
+  if (coming() == number) forget_coming();
   table_.add({.manifest = version.manifest, .segments = version.segments}, kNewestHolder);
   records_.emplace(number, Record{.version = std::move(version), .announced_ns = announced_ns});
   release_all(kOlderHolder);
@@ -56,6 +57,20 @@ void HeldVersions::keep(const std::set<VersionNumber>& numbers) {
 const HeldVersions::Record* HeldVersions::find(VersionNumber number) const {
   const auto record = records_.find(number);
   return record == records_.end() ? nullptr : &record->second;
+}
+
+void HeldVersions::set_coming(CommittedVersion version, std::int64_t announced_ns) {
+  coming_ = Record{.version = std::move(version), .announced_ns = announced_ns};
+}
+
+bool HeldVersions::can_give(VersionNumber number, ChannelKind by) const {
+  return find(number) != nullptr || (number != 0 && number == coming() && by != ChannelKind::shm);
+}
+
+const HeldVersions::Record& HeldVersions::record_of(VersionNumber number) const {
+  const Record* const record = find(number);
+  FRESHET_CHECK(record != nullptr || number == coming());
+  return record != nullptr ? *record : *coming_;
 }
 
 std::uint64_t HeldVersions::release(VersionNumber number, HolderId holder) {

@@ -3,7 +3,8 @@
 
 /// What a publisher keeps of the versions that somebody may still want or read: the arena's table of them, and beside
 /// each what its grants are made of. A version's record goes when its last holder does, and with it the segments that
-/// no other version names, which are collected here until the machine hands them out to be written again.
+/// no other version names, which are collected here until the machine hands them out to be written again. A version
+/// that is still coming (a relay's) has a record, which is in no table.
 ///
 /// Invariants:
 ///   1. A version is in the table if and only if it has a record.
@@ -15,11 +16,13 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "core/arena/arena.h"
 #include "core/model/manifest.h"
+#include "transport/protocol/messages.h"
 
 namespace freshet::protocol {
 
@@ -46,8 +49,8 @@ class HeldVersions {
     std::int64_t announced_ns = 0;
   };
 
-  /// Adds the newest version and lets the oldest retained one go, as far as nobody else holds it. The order matters:
-  /// segments that both name stay live throughout.
+  /// Adds the newest version, which is not coming any more, and lets the oldest retained one go, as far as nobody else
+  /// holds it. The order matters: segments that both name stay live throughout.
   void add_newest(CommittedVersion version, std::int64_t announced_ns);
 
   /// Adds a version that is older than the newest and not here: one that was gone back to. It stays until the next
@@ -57,6 +60,15 @@ class HeldVersions {
   /// 0 before the first.
   VersionNumber newest() const { return newest_; }
   const Record* find(VersionNumber number) const;
+
+  /// That version is being fetched, in the place of any that was. Its places and segments are not looked at.
+  void set_coming(CommittedVersion version, std::int64_t announced_ns);
+  void forget_coming() { coming_.reset(); }
+  VersionNumber coming() const { return coming_ ? coming_->version.manifest->name.number : 0; }  ///< 0: none.
+  /// Whether a grant by that channel can be made of it: what is coming can only be fetched.
+  bool can_give(VersionNumber number, ChannelKind by) const;
+  /// What a grant of it is made of. REQUIRES: it is here, or coming.
+  const Record& record_of(VersionNumber number) const;
 
   /// These are kept beside the newest until the next call: what is current, and what is about to be. Those that are not
   /// here any more are passed over.
@@ -74,9 +86,10 @@ class HeldVersions {
 
   std::vector<SegmentIndex> take_freed();
   const VersionTable& table() const { return table_; }
+  /// A holder that is even and nobody else's, nor is the odd one after it: of a session, or a lease.
+  HolderId next_holder() { return last_holder_ += 2; }
 
  private:
-  /// Sessions and leases have holders from 2 (publisher_session.h).
   static constexpr HolderId kNewestHolder = 0;
   static constexpr HolderId kRetainedHolder = 1;
   static constexpr HolderId kKeptHolder = ~HolderId{0};
@@ -89,6 +102,8 @@ class HeldVersions {
   std::set<VersionNumber> kept_;  ///< Held by kKeptHolder.
   VersionTable table_;
   std::map<VersionNumber, Record> records_;
+  std::optional<Record> coming_;
+  HolderId last_holder_ = 0;
   std::vector<SegmentIndex> freed_;
 };
 

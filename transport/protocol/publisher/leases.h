@@ -6,58 +6,53 @@
 /// any more; between those two it may be closing, when no fetch is begun under it any more.
 ///
 /// Invariants:
-///   1. A lease's version is in the table, held by the lease's holder, until end(); but for one of a version that was
-///      still coming when it was opened, which holds nothing there: its memory is kept by whoever fetches under it.
+///   1. A lease's version is in the table, held by the lease's holder, until on_closed(); but for one of a version that
+///      was still coming when it was opened, which holds nothing there: its memory is kept by whoever fetches under it.
 ///   2. An id is never given twice, and cannot be guessed from others: it is keyed by a secret seed.
 /// One thread at a time.
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "core/base/clock.h"
-#include "transport/protocol/messages.h"
+#include "transport/protocol/publisher/actions.h"
 #include "transport/protocol/publisher/held_versions.h"
+#include "transport/protocol/publisher/publisher_options.h"
 
 namespace freshet::protocol {
 
 class Leases {
  public:
-  explicit Leases(std::uint64_t seed) : seed_(seed) {}
+  Leases(const PublisherOptions& options, HeldVersions& versions, PublisherActions& out)
+      : options_(options), versions_(versions), out_(out) {}
 
-  /// `holder` holds nothing else, now or later. REQUIRES: the version is in `versions`.
-  LeaseId open(SessionId session, VersionNumber number, HolderId holder, HeldVersions& versions, Time now);
-
-  /// Of a version that is not in the table yet. `serial` is no other lease's holder.
-  LeaseId open_coming(SessionId session, VersionNumber number, HolderId serial, Time now);
-
+  /// REQUIRES: the version is here, or coming.
+  LeaseId open(SessionId session, VersionNumber number, Time now);
   /// So many more bytes were fetched under it. Nothing of one that nobody knows.
   void on_fetched(LeaseId lease, std::uint64_t bytes, Time now);
-  /// What an open lease that holds its version came to.
-  struct Course {
-    LeaseId lease = 0;
-    SessionId session = 0;
-    VersionNumber number = 0;
-    Time since{};             ///< Opened.
-    Time moved{};             ///< When something was last fetched under it; `since` before.
-    std::uint64_t bytes = 0;  ///< Fetched, each counted as often as it was.
-  };
-  /// By number, the oldest first.
-  std::vector<Course> courses() const;
+  /// Tells the shell of those that this changes: that were open, or closing but not by force.
+  void close(const std::vector<LeaseId>& leases, bool by_force);
+  /// By force.
+  void close_all_of(SessionId session) { close(of(session), /*by_force=*/true); }
+  /// Nothing of it is read any more. Changes nothing of one that nobody knows, or that was not closed.
+  void on_closed(LeaseId lease);
 
-  /// True when this changed something, so that the shell has to be told: it was open, or closing but not by force.
-  bool close(LeaseId lease, bool by_force);
-
-  /// Nothing of it is read any more. False for one that nobody knows, or that was not closed.
-  bool end(LeaseId lease, HeldVersions& versions);
-
+  /// Under which nothing was fetched for `lease_idle`.
+  std::vector<LeaseId> idle(Time now) const;
+  /// Those of older versions by which too little comes.
+  std::vector<LeaseId> slow(Time now) const;
   /// Those of a version that was still coming when they were opened, and are open.
   std::vector<LeaseId> of_coming(VersionNumber number) const;
   /// Of a session, those that are closing too.
   std::vector<LeaseId> of(SessionId session) const;
-  SessionId session_of(LeaseId lease) const;  ///< REQUIRES: it has not ended.
+  SessionId session_of(LeaseId lease) const { return leases_.at(lease).session; }  ///< REQUIRES: it has not ended.
   bool name(VersionNumber number) const;
-  std::size_t size() const { return leases_.size(); }
+  /// Versions that open leases of these sessions hold.
+  std::set<VersionNumber> versions_of(const std::function<bool(SessionId)>& is_one) const;
+  Time next_tick() const;  ///< When one may be idle.
 
  private:
   enum class State : std::uint8_t { open, closing, closing_by_force };
@@ -67,11 +62,16 @@ class Leases {
     HolderId holder = 0;  ///< 0: it holds nothing.
     State state = State::open;
     Time since{};
-    Time moved{};
-    std::uint64_t bytes = 0;
+    Time moved{};             ///< When something was last fetched under it; `since` before.
+    std::uint64_t bytes = 0;  ///< Fetched, each counted as often as it was.
+    bool holds_open() const { return state == State::open && holder != 0; }
   };
+  bool is_too_slow(const Lease& lease, Time now) const;
+  std::vector<LeaseId> those(const std::function<bool(const Lease&)>& are) const;
 
-  std::uint64_t seed_;
+  const PublisherOptions& options_;
+  HeldVersions& versions_;
+  PublisherActions& out_;
   std::map<LeaseId, Lease> leases_;
 };
 

@@ -8,14 +8,20 @@
 
 namespace freshet::protocol {
 
-PublisherSession::PublisherSession(Peer peer, Hello hello, std::uint64_t serial, std::uint64_t token,
+PublisherSession::PublisherSession(Peer peer, Hello hello, std::uint32_t common, HolderId holder, std::uint64_t token,
                                    std::string_view key)
     : peer_(std::move(peer)),
       hello_(std::move(hello)),
-      serial_(serial),
+      common_channels_(common),
+      holder_(holder),
       token_(token),
       key_(key),
       acknowledged_(hello_.after) {}
+
+void PublisherSession::hear(Time now) {
+  last_heard = now;
+  silent = false;
+}
 
 bool PublisherSession::accept_request(std::uint64_t request) {
   if (request == 0 || request < last_request_) return false;
@@ -131,6 +137,26 @@ void PublisherSession::leave(HeldVersions& versions) {
   drop_leases();
   versions.release_all(queue_holder());
   queue_.clear();
+}
+
+PublisherSession::Stat PublisherSession::stat() const {
+  return {.label = hello_.label,
+          .pid = hello_.pid,
+          .mode = hello_.mode,
+          .silent = silent,
+          .serving = serving,
+          .held = held(),
+          .queued_versions = queue_.size(),
+          .gaps = gaps_,
+          .host = hello_.host,
+          .serves = hello_.serves,
+          .channel = channel,
+          .channel_why = channel_why,
+          .member = hello_.staged,
+          .epoch = epoch,
+          .staged = staged,
+          .failed = word && word->failed ? word->failed->message() : std::string(),
+          .behind = behind};
 }
 
 }  // namespace freshet::protocol

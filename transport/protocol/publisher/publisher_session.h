@@ -23,32 +23,33 @@
 
 #include "core/base/clock.h"
 #include "transport/protocol/messages.h"
+#include "transport/protocol/publisher/actions.h"
 #include "transport/protocol/publisher/held_versions.h"
 
 namespace freshet::protocol {
 
-/// Whom a message came from, as the shell knows it (a ROUTER identity); a reply goes to the same.
-using Peer = std::string;
-
 class PublisherSession {
  public:
-  /// `serial` is unique among the machine's sessions, from 1.
-  PublisherSession(Peer peer, Hello hello, std::uint64_t serial, std::uint64_t token, std::string_view key);
+  /// `holder` as HeldVersions::next_holder() gives it. `common`: the channels by which it can fetch, a bit each.
+  PublisherSession(Peer peer, Hello hello, std::uint32_t common, HolderId holder, std::uint64_t token,
+                   std::string_view key);
 
   const Peer& peer() const { return peer_; }
   void move_to(Peer peer) { peer_ = std::move(peer); }
   const Hello& hello() const { return hello_; }
   std::uint64_t token() const { return token_; }
   const std::string& key() const { return key_; }  ///< Whose it is; empty where there are no keys.
+  bool can_fetch(ChannelKind by) const { return (common_channels_ & bit(by)) != 0; }
+  bool can_fetch() const { return common_channels_ != 0; }  ///< It needs no door.
 
   bool door_open = false;
   bool has_left = false;                   ///< It wants nothing more, and reads what it holds until the door closes.
-  bool can_fetch = false;                  ///< It needs no door: it and we have a channel in common.
   ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
   std::optional<Want> waiting;             ///< Answered when something else is current than it has.
   std::string channel_why;                 ///< By its own word.
   Time last_heard{};
   bool silent = false;
+  void hear(Time now);
   VersionNumber serving = 0;
   // What it says as a follower of what is current, and as a member of the group.
   bool has_pinged = false;
@@ -99,14 +100,36 @@ class PublisherSession {
   /// Nothing but what was granted to be mapped stays held. The leases themselves are to be closed.
   void leave(HeldVersions& versions);
 
+  struct Stat {
+    std::string label;
+    std::int32_t pid = 0;
+    Mode mode = Mode::latest;
+    bool silent = false;
+    VersionNumber serving = 0;
+    std::vector<VersionNumber> held;
+    std::uint64_t queued_versions = 0;
+    std::uint64_t gaps = 0;
+    std::string host;
+    std::string serves;                      ///< Its own control address, if it serves the model again.
+    ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
+    std::string channel_why;                 ///< As it says itself.
+    bool member = false;                     ///< Of the group.
+    std::uint64_t epoch = 0;
+    VersionNumber staged = 0;
+    std::string failed;        ///< Why it could not stage the candidate.
+    std::uint32_t behind = 0;  ///< Of a relay: those behind it who do not serve what it serves.
+  };
+  Stat stat() const;
+
  private:
-  HolderId grant_holder() const { return 2 * serial_; }
-  HolderId queue_holder() const { return 2 * serial_ + 1; }
+  HolderId grant_holder() const { return holder_; }
+  HolderId queue_holder() const { return holder_ + 1; }
 
   Peer peer_;
   // Constant after construction.
   Hello hello_;
-  std::uint64_t serial_;
+  std::uint32_t common_channels_;
+  HolderId holder_;
   std::uint64_t token_;
   std::string key_;
 
