@@ -111,8 +111,6 @@ SocketAddress SocketAddress::at_host_of(const SocketAddress& host) const { retur
 
 SocketAddress SocketAddress::at_host(std::string host) const { return SocketAddress(std::move(host), port_); }
 
-SocketAddress SocketAddress::with_any_port() const { return SocketAddress(host_, "*"); }
-
 std::string SocketAddress::from_this_host() const {
   if (!is_tcp() || !is_wildcard()) return text_;
   return format("tcp://{}:{}", is_ipv6() ? "[::1]" : "127.0.0.1", port_);

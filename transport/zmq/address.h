@@ -39,8 +39,6 @@ class SocketAddress {
   /// This port at `host`, an address's that reached the same process. REQUIRES: both are tcp.
   SocketAddress at_host_of(const SocketAddress& host) const;
   SocketAddress at_host(std::string host) const;
-  /// The same interface with a port that the system chooses. REQUIRES: is_tcp().
-  SocketAddress with_any_port() const;
   /// What a neighbour on this host connects to: loopback for a wildcard, otherwise the same.
   std::string from_this_host() const;
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "core/base/format.h"
@@ -184,10 +185,8 @@ Result<BulkReader::Connection> BulkReader::take(const BulkLease& lease) {
   {
     const MutexLock lock(mutex_);
     const Time now = system_clock().now();
-    std::uint64_t bytes_read = 0;
-    for (const auto& [kind, bytes] : bytes_) bytes_read += bytes;
     const bool has_zmq = std::ranges::count(offers, ChannelKind::zmq, &protocol::ChannelOffer::kind) != 0;
-    if (!options_.only && has_zmq && bytes_read < kUcxPaysAfter) {
+    if (!options_.only && has_zmq && bytes_read_ < kUcxPaysAfter) {
       std::erase_if(offers, [](const auto& one) { return one.kind == ChannelKind::ucx; });
     }
     FRESHET_ASSIGN(const auto choice, selector_.choose(offers, lease.same_host, now));
@@ -252,7 +251,7 @@ Status BulkReader::fetch_through(Connection connection, const BulkLease& lease, 
   bytes = fetching.bytes();
   {
     const MutexLock lock(mutex_);
-    bytes_[kind] += fetching.bytes();
+    bytes_read_ += fetching.bytes();
     if (done) {
       selector_.worked(kind);
       selector_.measured(kind, fetching.bytes(), now - begun, now);
@@ -262,12 +261,6 @@ Status BulkReader::fetch_through(Connection connection, const BulkLease& lease, 
   }
   if (done) keep(std::move(connection));
   return done;
-}
-
-std::uint64_t BulkReader::bytes_through(ChannelKind kind) const {
-  const MutexLock lock(mutex_);
-  const auto at = bytes_.find(kind);
-  return at == bytes_.end() ? 0 : at->second;
 }
 
 }  // namespace freshet::rpc

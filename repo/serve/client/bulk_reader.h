@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -65,9 +64,6 @@ class BulkReader {
   /// something did not come.
   Status fetch(const BulkLease& lease, std::span<BulkPart> parts) FRESHET_EXCLUDES(mutex_);
 
-  /// By that kind, of late.
-  std::uint64_t bytes_through(protocol::ChannelKind kind) const FRESHET_EXCLUDES(mutex_);
-
  private:
   class Fetching;
   struct Connection {
@@ -86,7 +82,7 @@ class BulkReader {
   mutable Mutex mutex_;
   protocol::ChannelSelector selector_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Connection> idle_ FRESHET_GUARDED_BY(mutex_);  ///< The one that was used last at the end.
-  std::map<protocol::ChannelKind, std::uint64_t> bytes_ FRESHET_GUARDED_BY(mutex_);
+  std::uint64_t bytes_read_ FRESHET_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace freshet::rpc

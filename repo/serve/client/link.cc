@@ -98,11 +98,6 @@ Result<std::optional<Response>> Link::wait_for(std::uint64_t request, Time until
   }
 }
 
-Result<std::optional<Response>> Conversation::next_if_any() {
-  const MutexLock lock(link_->mutex_);
-  return link_->take_from(request_);
-}
-
 void Conversation::send_chunk(std::uint64_t offset, Bytes chunk) {
   link_->push({.request = 0,
                .head = rpc::request(0, Chunk{.upload = request_, .offset = offset}),

@@ -39,8 +39,6 @@ class Conversation {
   std::uint64_t request() const { return request_; }
   /// The next answer, or its error: the server's, or why none will come. timed_out when none came by then.
   Result<Response> next(Time deadline);
-  /// Nothing when none is there.
-  Result<std::optional<Response>> next_if_any();
   void send_chunk(std::uint64_t offset, Bytes chunk);
   void abandon();
 

@@ -65,7 +65,7 @@ class Received {
     }
     received.root_ = flatbuffers::GetRoot<Root>(data);
     if (!has_each_text_once(received.said(), bytes.size())) {
-      return fail(Code::corrupt, "a message whose texts are longer than itself");
+      return fail(Code::corrupt, "a message uses the same bytes for several texts");
     }
     return received;
   }

@@ -140,7 +140,6 @@ class Activation {
   std::optional<Error> why_refused(const Activate& ask, const std::vector<VersionNumber>& kept) const;
   std::optional<Error> why_busy(const Activate& ask) const;
   void tell_doubt(Time now);
-  void begin_candidate(VersionNumber number, Time now);
   void begin_next_candidate(Time now);
   void decide_staging(const std::vector<Follower>& followers, Time now);
   std::string why_not_staged(const Follower* slow, Time now) const;

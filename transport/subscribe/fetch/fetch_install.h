@@ -123,7 +123,6 @@ class FetchInstall final : public channel::FetchSink {
 
   Item& item_of(std::uint64_t request, std::size_t piece);
   Status find_room(const FetchPlan& plan);
-  void make_items(const FetchPlan& plan, std::span<const FetchArena::Want> wants);
   Status prove_empty(const FetchPlan& plan);
   bool can_start_from(std::uint32_t tensor) const;
   void ask_for_more();

@@ -16,91 +16,58 @@ namespace {
 
 using nlohmann::json;
 
-/// Reads members into variables; whatever is missing or of another kind makes the whole answer bad.
-class Reader {
- public:
-  explicit Reader(const json& object) : object_(object), good_(object.is_object()) {}
+template <typename T>
+bool is_json_of(const json& value) {
+  if constexpr (std::is_same_v<T, std::string>) return value.is_string();
+  if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
+  if constexpr (std::is_same_v<T, std::int32_t>) return value.is_number_integer();
+  if constexpr (std::is_unsigned_v<T>) return value.is_number_unsigned();
+  return false;
+}
+template <>
+bool is_json_of<std::vector<VersionNumber>>(const json& value) {
+  return value.is_array() && std::ranges::all_of(value, is_json_of<VersionNumber>);
+}
 
-  template <typename T>
-  void read(const char* key, T& to) {
-    const json* value = member(key);
-    if (value != nullptr && is_a<T>(*value)) {
-      to = value->get<T>();
-    } else {
-      good_ = false;
-    }
-  }
-  void read(const char* key, std::uint32_t& to) {
-    std::uint64_t behind = 0;
-    read(key, behind);
-    to = static_cast<std::uint32_t>(std::min<std::uint64_t>(behind, protocol::kBehindMax));
-  }
-  const json* list(const char* key) {
-    const json* value = member(key);
-    if (value != nullptr && value->is_array()) return value;
-    good_ = false;
-    return nullptr;
-  }
-  bool good() const { return good_; }
-
- private:
-  template <typename T>
-  static bool is_a(const json& value) {
-    if constexpr (std::is_same_v<T, std::string>) return value.is_string();
-    if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
-    if constexpr (std::is_same_v<T, std::int32_t>) return value.is_number_integer();
-    if constexpr (std::is_same_v<T, std::uint64_t>) return value.is_number_unsigned();
-    if constexpr (std::is_same_v<T, std::vector<VersionNumber>>)
-      return value.is_array() && std::ranges::all_of(value, is_a<VersionNumber>);
-  }
-  const json* member(const char* key) const {
-    if (!object_.is_object()) return nullptr;
-    const auto at = object_.find(key);
-    return at == object_.end() ? nullptr : &*at;
-  }
-
-  const json& object_;
-  bool good_;
-};
+/// False when the member is missing or of another kind, which makes the whole answer bad.
+template <typename T>
+bool read_member(const json& object, const char* key, T& to) {
+  const auto member = object.find(key);
+  if (member == object.end() || !is_json_of<T>(*member)) return false;
+  to = member->get<T>();
+  return true;
+}
 
 bool read_subscriber(const json& object, SubscriberStat& stat) {
-  Reader reader(object);
-  each_subscriber_field(stat, [&reader](const char* name, auto& value) { reader.read(name, value); });
-  return reader.good();
+  bool good = object.is_object();
+  each_subscriber_field(stat, [&](const char* name, auto& value) { good = good && read_member(object, name, value); });
+  stat.behind = std::min(stat.behind, protocol::kBehindMax);
+  return good;
 }
 
 bool read_publisher(const json& object, PublisherStat& stat) {
-  Reader reader(object);
-  each_publisher_field(stat, [&reader](const char* name, auto& value) { reader.read(name, value); });
-  const auto current = object.find("current");
-  if (current == object.end()) return false;
-  Reader pair(*current);
-  pair.read("epoch", stat.current.epoch);
-  pair.read("version", stat.current.version);
-  pair.read("hold", stat.current.hold);
-  pair.read("kept", stat.current_kept);
+  bool good = object.is_object() && object.contains("current") && object.contains("subscribers");
+  if (!good) return false;
+  each_publisher_field(stat, [&](const char* name, auto& value) { good = good && read_member(object, name, value); });
+  const json& current = object["current"];
   std::uint64_t mixed_ns = 0;
-  reader.read("mixed_ns", mixed_ns);
+  good = good && read_member(current, "epoch", stat.current.epoch) &&
+         read_member(current, "version", stat.current.version) && read_member(current, "hold", stat.current.hold) &&
+         read_member(current, "kept", stat.current_kept) && read_member(object, "mixed_ns", mixed_ns) &&
+         object["subscribers"].is_array();
   stat.mixed = Duration(static_cast<std::int64_t>(mixed_ns));
-  if (!pair.good()) return false;
-  if (const json* subscribers = reader.list("subscribers")) {
-    for (const json& subscriber : *subscribers) {
-      if (!read_subscriber(subscriber, stat.subscribers.emplace_back())) return false;
-    }
-  }
-  return reader.good();
+  return good && std::ranges::all_of(object["subscribers"], [&](const json& subscriber) {
+           return read_subscriber(subscriber, stat.subscribers.emplace_back());
+         });
 }
 
 Result<std::vector<PublisherStat>> parse_stats(const std::string& text, const std::string& address) {
   const json object = read_json(text);
   std::vector<PublisherStat> stats;
-  bool good = object.is_object();
-  Reader reader(object);
-  if (const json* models = good ? reader.list("models") : nullptr) {
-    for (const json& model : *models) good = good && read_publisher(model, stats.emplace_back());
-  } else {
-    good = false;
-  }
+  const auto models = object.find("models");
+  const bool good =
+      models != object.end() && models->is_array() &&
+      std::ranges::all_of(*models, [&](const json& model) { return read_publisher(model, stats.emplace_back()); });
   if (!good) return fail(Code::corrupt, format("the publisher at {} answered something else than its state", address));
   return stats;
 }
