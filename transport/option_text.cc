@@ -2,7 +2,6 @@
 #include "transport/option_text.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/base/format.h"
@@ -12,24 +11,13 @@
 namespace freshet {
 namespace {
 
-constexpr std::array<ChannelKind, 4> kKinds = {ChannelKind::shm, ChannelKind::ucx, ChannelKind::zmq, ChannelKind::file};
-
 std::optional<ChannelKind> kind_named(std::string_view text) {
-  const auto at = std::ranges::find(kKinds, text, [](ChannelKind kind) { return to_string(kind); });
-  return at == kKinds.end() ? std::nullopt : std::optional(*at);
+  const auto at = std::ranges::find(kChannelTraits, text, &ChannelTraits::name);
+  if (at == kChannelTraits.end()) return std::nullopt;
+  return static_cast<ChannelKind>(at - kChannelTraits.begin());
 }
 
 }  // namespace
-
-std::string_view to_string(ChannelKind kind) {
-  switch (kind) {
-    case ChannelKind::shm: return "shm";
-    case ChannelKind::ucx: return "ucx";
-    case ChannelKind::zmq: return "zmq";
-    case ChannelKind::file: return "file";
-  }
-  return "unknown";
-}
 
 Result<std::optional<ChannelKind>> parse_channel(std::string_view text) {
   if (text.empty() || text == "auto") return std::nullopt;

@@ -27,7 +27,9 @@
 ///   3. server.cc: a Port. It hands the messages of each connection to its RequestQueue, asks that for the `next` Part
 ///      as long as there is room for more on the way, and says when a Part is `done`: its memory is not read any more.
 ///   4. frame.fbs, frame.h: its messages, if no library has them.
-///   5. Its ChannelTraits below: which memory its bytes may lie in, and what else it can.
+///   5. Its kind and its traits (transport/channel_kind.h): which memory its bytes may lie in, where it may be used,
+///   and
+///      what else it can.
 /// Then tell of it where channels are chosen and tested; ARCHITECTURE.md ("A new data channel") has the list of files.
 
 #include <chrono>
@@ -45,19 +47,9 @@
 
 namespace freshet::channel {
 
+using freshet::ChannelTraits;
 using protocol::ChannelKind;
 using protocol::LeaseId;
-
-/// What a channel can. Each is the same at both of its sides.
-struct ChannelTraits {
-  /// The kinds of memory that its bytes may lie in, a bit each: where an answer is sent from, and where it is received.
-  std::uint32_t memory = 1u << static_cast<unsigned>(MemoryKind::host);
-  bool registers_memory = false;     ///< register_memory() saves something.
-  bool reaches_other_hosts = false;  ///< Otherwise this host alone.
-  bool encrypts = false;             ///< With keys.
-
-  bool takes(MemoryKind kind) const { return (memory >> static_cast<unsigned>(kind) & 1) != 0; }
-};
 
 /// A tensor, or a range of one, of the version that a request names.
 struct Piece {
@@ -145,7 +137,6 @@ class ChannelServer {
  public:
   virtual ~ChannelServer() = default;
   virtual ChannelKind kind() const = 0;
-  virtual ChannelTraits traits() const { return {}; }
   /// As ChannelClient's factories take it; other hosts can reach it if the server was opened on such an address.
   virtual std::string address() const = 0;
   /// Cuts off all fetches of this session by force, so they end soon even if the peer does not answer.
@@ -175,7 +166,7 @@ class FetchSink {
   /// Bytes of the piece are about to come: `bytes` in all, in that encoding. Where to put them, exactly as many; they
   /// must stay there until on_piece_done or on_request_done. A dense answer has as many bytes as the piece, or is
   /// refused before this is called; so is one of more than the piece's bytes in an encoding. An error refuses the
-  /// piece. Memory of a kind that the channel does not take refuses it, too: ask ChannelClient::traits() before.
+  /// piece. Memory of a kind that the channel does not take refuses it, too: ask traits_of(its kind) before.
   virtual Result<Place> place(std::uint64_t request, std::size_t piece, Encoding encoding, std::uint64_t bytes) = 0;
   /// The first `bytes` of the piece are there; called as it grows, so that they can be digested while they are warm.
   virtual void on_bytes(std::uint64_t request, std::size_t piece, std::uint64_t bytes) = 0;
@@ -190,7 +181,6 @@ class ChannelClient {
  public:
   virtual ~ChannelClient() = default;
   virtual ChannelKind kind() const = 0;
-  virtual ChannelTraits traits() const { return {}; }
   /// Queues a request. `sink` stays until on_request_done, or until the client is destroyed. out_of_space when
   /// kRequestsInFlightMax are under way.
   virtual Status fetch(FetchRequest request, FetchSink& sink) = 0;

@@ -15,16 +15,7 @@ constexpr double kNewestWeight = 0.3;
 constexpr double kClearlyFaster = 1.5;
 constexpr int kDoublingsMax = 10;
 
-/// The order in which channels are taken, the smaller first; apart from their numbers on the wire.
-int preference(ChannelKind kind) {
-  switch (kind) {
-    case ChannelKind::shm: return 0;
-    case ChannelKind::ucx: return 1;
-    case ChannelKind::zmq: return 2;
-    case ChannelKind::file: break;
-  }
-  return 3;
-}
+int preference(ChannelKind kind) { return traits_of(kind).preference; }
 
 double mebibytes(double bytes) { return bytes / static_cast<double>(1u << 20); }
 
@@ -75,19 +66,17 @@ Result<ChannelSelector::Choice> ChannelSelector::choose(const std::vector<Channe
 
 bool ChannelSelector::may_use(ChannelKind kind, bool same_host) const {
   if ((options_.usable & bit(kind)) == 0 || (options_.only && kind != *options_.only)) return false;
-  if (kind == ChannelKind::shm) return same_host;
-  return kind != ChannelKind::ucx || same_host || options_.trusted_fabric;
+  const ChannelTraits can = traits_of(kind);
+  return same_host || (can.reaches_other_hosts && (options_.trusted_fabric || !can.needs_trusted_fabric));
 }
 
 std::string ChannelSelector::reason(ChannelKind kind, bool same_host) const {
   if (options_.only) return "asked for";
-  switch (kind) {
-    case ChannelKind::shm: return "on the same host, nothing is copied";
-    case ChannelKind::ucx: return same_host ? "on the same host" : "the fabric is trusted";
-    case ChannelKind::zmq: return same_host ? "on the same host" : "on another host";
-    case ChannelKind::file: break;
-  }
-  return "nothing but a folder connects us";
+  const ChannelTraits can = traits_of(kind);
+  if (!can.reaches_other_hosts) return "on the same host, nothing is copied";
+  if (!can.fetches) return "nothing but a folder connects us";
+  if (same_host) return "on the same host";
+  return can.needs_trusted_fabric ? "the fabric is trusted" : "on another host";
 }
 
 void ChannelSelector::failed(ChannelKind kind, std::string why, Time now) {

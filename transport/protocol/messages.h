@@ -57,7 +57,7 @@ enum class Mode : std::uint8_t { latest = 0, every = 1 };
 /// (transport/channel/channel.h).
 using freshet::ChannelKind;
 using freshet::to_string;
-inline constexpr std::uint8_t kChannelKindLast = 3;
+inline constexpr std::uint8_t kChannelKindLast = kChannelTraits.size() - 1;
 constexpr std::uint32_t bit(ChannelKind kind) { return 1u << static_cast<std::uint8_t>(kind); }
 
 struct ChannelOffer {

@@ -20,7 +20,7 @@ std::string interface_of(const std::string& control) {
 
 Status check_kinds(const std::vector<ChannelKind>& kinds) {
   for (const ChannelKind kind : kinds) {
-    if (kind == ChannelKind::ucx || kind == ChannelKind::zmq) continue;
+    if (traits_of(kind).fetches) continue;
     return fail(Code::invalid_argument, format("no channel {} can be offered; there are ucx and zmq", to_string(kind)));
   }
   return {};

@@ -32,6 +32,17 @@ TEST_F(PublisherLeases, AnotherHostIsOfferedChannelsAndNoDoor) {
   EXPECT_THAT(sent<Refusal>()[0].message, HasSubstr("no channel is common"));
 }
 
+TEST_F(PublisherLeases, AChannelThatAHelloDoesNotNameIsNotOfferedSinceItsPeerMayBeOlderThanTheKind) {
+  PublisherMachine::Options newer = options();
+  newer.channels.push_back({.kind = static_cast<ChannelKind>(kChannelKindLast + 1), .address = "new"});
+  machine_ = std::make_unique<PublisherMachine>(newer);
+  join(1);
+  const auto welcome = decode(encode(Message(sent<Welcome>().at(0))));
+  ASSERT_TRUE(welcome) << welcome.error().message();
+  EXPECT_THAT(std::get<Welcome>(*welcome).channels,
+              ElementsAre(ChannelOffer{.kind = ChannelKind::zmq, .address = "tcp://a"}));
+}
+
 TEST_F(PublisherLeases, AGrantToFetchCarriesALeaseThatWasOpenedBeforeAndNoPlaces) {
   commit(1);
   join(1);

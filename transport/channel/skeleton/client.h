@@ -64,7 +64,6 @@ class Client final : public ChannelClient {
   static Result<std::unique_ptr<ChannelClient>> open(std::unique_ptr<Connection> connection, Facts facts);
 
   ChannelKind kind() const override { return facts_.kind; }
-  ChannelTraits traits() const override { return facts_.rules.traits; }
   Status fetch(FetchRequest request, FetchSink& sink) override;
   void cancel(std::uint64_t request) override;
   int descriptor() const override { return epoll_.get(); }

@@ -26,7 +26,6 @@ class Port {
   virtual ~Port() = default;
 
   virtual ChannelKind kind() const = 0;      ///< Any thread.
-  virtual ChannelTraits traits() const = 0;  ///< Any thread.
   virtual std::string address() const = 0;   ///< Any thread.
   struct Taken {
     bool any = false;  ///< It did something.
@@ -57,7 +56,6 @@ class Server final : public ChannelServer {
   ~Server() override;
 
   ChannelKind kind() const override { return port_->kind(); }
-  ChannelTraits traits() const override { return port_->traits(); }
   std::string address() const override { return port_->address(); }
   void cut_off(protocol::SessionId session) override;
   ChannelStat stat() const override;

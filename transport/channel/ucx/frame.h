@@ -39,8 +39,6 @@ inline constexpr std::uint64_t kSmallAnswerBytes = 16 << 10;
 inline constexpr std::uint64_t kBatchBytes = 256 << 10;
 inline constexpr std::uint64_t kBatchBytesMax = kBatchBytes + kBatchAnswersMax * sizeof(channel::wire::Answer);
 
-inline constexpr ChannelTraits kUcxTraits{.registers_memory = true, .reaches_other_hosts = true};
-
 template <typename Header>
 std::optional<Header> read_header(Bytes bytes) {
   static_assert(sizeof(Header) <= kHeaderBytesMax);

@@ -21,8 +21,10 @@ Peer::Peer(Worker& worker, Service& service, const UcxServerOptions& options, st
     : worker_(worker),
       options_(options),
       token_(token),
-      queue_(service, {.chunk_bytes = options.chunk_bytes, .small_bytes = kSmallAnswerBytes, .traits = kUcxTraits},
-             now) {}
+      queue_(
+          service,
+          {.chunk_bytes = options.chunk_bytes, .small_bytes = kSmallAnswerBytes, .traits = traits_of(ChannelKind::ucx)},
+          now) {}
 
 Status Peer::accept(ucp_conn_request_h connection) {
   ucp_ep_params_t params{};

@@ -41,7 +41,6 @@ class UcxPort final : public Port {
   Status start();
 
   ChannelKind kind() const override { return ChannelKind::ucx; }
-  ChannelTraits traits() const override { return kUcxTraits; }
   std::string address() const override { return address_; }
   Taken receive() override;
   bool send() override;

@@ -169,7 +169,7 @@ Result<std::unique_ptr<ChannelClient>> open_zmq_client(const std::string& addres
                       {.kind = ChannelKind::zmq,
                        .address = address,
                        .rules = {.channel = "zmq",
-                                 .traits = zmq_channel::kZmqTraits,
+                                 .traits = traits_of(ChannelKind::zmq),
                                  .chunk_bytes_max = zmq_channel::kChunkBytesMax,
                                  .in_order = true},
                        .answers_cancels = true,

@@ -42,8 +42,6 @@ inline constexpr std::uint64_t kSmallAnswerBytes = 32 << 10;
 inline constexpr std::size_t kToServerBytesMax = sizeof(Frame) + kPiecesMax * 64 + 1024;
 inline constexpr std::size_t kToClientBytesMax = sizeof(Frame) + kChunkBytesMax;
 
-inline constexpr ChannelTraits kZmqTraits{.reaches_other_hosts = true, .encrypts = true};
-
 /// What a message to a client takes of its window: small ones have a cost too.
 inline std::uint64_t cost_of(std::size_t message_bytes) { return std::max<std::uint64_t>(message_bytes, 4096); }
 

@@ -37,7 +37,6 @@ class ZmqPort final : public Port {
   ZmqPort(Service& service, const ZmqServerOptions& options, Parts parts);
 
   ChannelKind kind() const override { return ChannelKind::zmq; }
-  ChannelTraits traits() const override { return kZmqTraits; }
   std::string address() const override { return address_; }
   Taken receive() override;
   bool send() override;
@@ -192,7 +191,7 @@ void ZmqPort::welcome(const Identity& identity, const Frame& frame, int descript
   const RequestQueue::Facts facts{.chunk_bytes = options_.chunk_bytes,
                                   .small_bytes = kSmallAnswerBytes,
                                   .answers_cancels = true,
-                                  .traits = kZmqTraits};
+                                  .traits = traits_of(ChannelKind::zmq)};
   connections_.emplace(identity,
                        Peer{.descriptor = descriptor,
                             .key = std::string(key),

@@ -154,13 +154,16 @@ void PublisherMachine::refuse(const Peer& peer, SessionId session, std::uint64_t
 }
 
 void PublisherMachine::welcome(const PublisherSession& session) {
+  // A subscriber that is older than a kind of channels does not know the kind's number.
+  std::vector<ChannelOffer> offers = options_.channels;
+  std::erase_if(offers, [&](const ChannelOffer& offer) { return (session.hello().channels & bit(offer.kind)) == 0; });
   out_.send(session.peer(), Welcome{.session = session.hello().session,
                                     .run = options_.run,
                                     .incarnation = options_.incarnation,
                                     .door = session.hello().host == options_.host ? options_.door : std::string(),
                                     .door_token = session.token(),
                                     .newest = versions_.newest(),
-                                    .channels = options_.channels,
+                                    .channels = std::move(offers),
                                     .lease_ms = milliseconds_in(options_.lease_silence),
                                     .current = activation_.current(),
                                     .membership_ms = milliseconds_in(options_.activation.membership),
