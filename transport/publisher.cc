@@ -11,7 +11,6 @@
 #include "transport/ask/activation_request.h"
 #include "transport/publish/publish_check.h"
 #include "transport/publish/publisher_impl.h"
-#include "transport/zmq/hub/subscriber_stat.h"
 #include "transport/zmq/this_host.h"
 
 namespace freshet {
@@ -37,7 +36,7 @@ Status Publisher::Impl::start() {
                     {.make_room = [this](std::uint64_t bytes) { hub_->shed_queues(options_.model, bytes); },
                      .on_sealed = [this](SealedCapture sealed) { return on_sealed(std::move(sealed)); },
                      .on_failed = [this](std::uint64_t ticket, const Error& error) { on_failed(ticket, error); },
-                     .on_slab = [this](Bytes memory) { hub_->register_memory(memory); }}));
+                     .on_slab = [this](Bytes memory) { hub_->channels().register_memory(memory); }}));
   {
     MutexLock lock(mutex_);
     totals_.model = options_.model;
@@ -48,9 +47,9 @@ Status Publisher::Impl::start() {
                          .incarnation = last_id_.incarnation,
                          .first_number = last_number_ + 1,
                          .every_queue_versions_max = options_.every_queue_versions_max,
-                         .activation = activation_options(),
-                         .keep_versions = keep_versions_,
-                         .believed_number_max = gave_out != 0 ? gave_out : protocol::kNumbersBelieved},
+                         .believed_number_max = gave_out != 0 ? gave_out : protocol::kNumbersBelieved,
+                         .retained_versions = keep_versions_,
+                         .activation = activation_options()},
                         *this));
   added_ = true;
   tell_of_hold();
@@ -100,7 +99,7 @@ Status Publisher::Impl::close(Duration at_most) {
   // The doors lend the descriptors of the capture's slabs: they close first.
   current_->stop();
   if (added_) hub_->remove(options_.model);
-  if (capture_ != nullptr) hub_->forget_memory(capture_->slab_memory());
+  if (capture_ != nullptr) hub_->channels().forget_memory(capture_->slab_memory());
   MutexLock lock(mutex_);
   if (cancelled_.empty()) return {};
   std::ranges::sort(cancelled_);
@@ -357,7 +356,7 @@ std::uint64_t Publisher::Impl::room_wanted() const {
   return needed - std::min(needed, room);
 }
 
-PublisherStat Publisher::Impl::stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const {
+PublisherStat Publisher::Impl::stat(const std::vector<SubscriberStat>& sessions) const {
   PublisherStat stat;
   {
     MutexLock lock(mutex_);
@@ -369,7 +368,7 @@ PublisherStat Publisher::Impl::stat(const std::vector<protocol::PublisherMachine
   stat.arena_bytes = arena.arena_bytes;
   stat.arena_free_bytes = arena.arena_free_bytes;
   stat.locked_bytes = arena.locked_bytes;
-  for (const auto& session : sessions) stat.subscribers.push_back(subscriber_stat(session));
+  stat.subscribers = sessions;
   return stat;
 }
 

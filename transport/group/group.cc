@@ -123,7 +123,7 @@ Result<std::vector<std::byte>> Group::agree(std::vector<std::byte> part, const D
     const MutexLock lock(loop.mutex);
     number = ++loop.agreements;
   }
-  loop.post([&loop, number, data = std::move(part)]() mutable {
+  loop.tasks.post([&loop, number, data = std::move(part)]() mutable {
     loop.carry_out(loop.machine.contribute(number, std::move(data), system_clock().now()));
   });
   for (;;) {
@@ -152,7 +152,7 @@ Result<std::vector<std::byte>> Group::agree(std::vector<std::byte> part, const D
       continue;
     }
     Result<std::vector<std::byte>> decision = decide(*std::move(parts));
-    loop.post([&loop, number, decision = std::move(decision)]() mutable {
+    loop.tasks.post([&loop, number, decision = std::move(decision)]() mutable {
       loop.carry_out(loop.machine.decide(number, std::move(decision), system_clock().now()));
     });
   }
@@ -160,7 +160,8 @@ Result<std::vector<std::byte>> Group::agree(std::vector<std::byte> part, const D
 
 void Group::note(Rank to, std::vector<std::byte> data) {
   Loop& loop = *loop_;
-  loop.post([&loop, to, data = std::move(data)]() mutable { loop.carry_out(loop.machine.note(to, std::move(data))); });
+  loop.tasks.post(
+      [&loop, to, data = std::move(data)]() mutable { loop.carry_out(loop.machine.note(to, std::move(data))); });
 }
 
 Group::Question Group::ask(Rank to, std::vector<std::byte> question) {
@@ -179,7 +180,7 @@ Group::Question Group::ask(Rank to, std::vector<std::byte> question) {
     loop.asked.emplace(number, asked);
     if (asked->answer) return Question(*this, number);
   }
-  loop.post([&loop, to, number, asked, data = std::move(question)]() mutable {
+  loop.tasks.post([&loop, to, number, asked, data = std::move(question)]() mutable {
     Ways::Way* const way = loop.ways.to(to, loop.machine.peers());
     Message message{.kind = Kind::ask, .from = loop.rank, .number = number, .data = std::move(data)};
     if (way != nullptr && send(way->socket.socket, "", encode(message))) return;
@@ -220,7 +221,7 @@ Status Group::leave(Duration at_most) {
     const MutexLock lock(loop.mutex);
     number = loop.agreements + 1;
   }
-  loop.post([&loop, number] { loop.machine.leave_after(number); });
+  loop.tasks.post([&loop, number] { loop.machine.leave_after(number); });
   FRESHET_TRY(agree(std::vector<std::byte>(1), nothing, at_most));
   return {};
 }

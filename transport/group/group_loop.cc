@@ -65,14 +65,6 @@ void Group::Loop::stop() {
   answerer.join();
 }
 
-void Group::Loop::post(std::function<void()> command) {
-  {
-    const MutexLock lock(mutex);
-    commands.push_back(std::move(command));
-  }
-  wake.wake();
-}
-
 std::vector<zmq::pollitem_t> Group::Loop::poll_items() {
   std::vector<zmq::pollitem_t> items = {{nullptr, wake.descriptor(), ZMQ_POLLIN, 0}};
   if (socket) {
@@ -116,7 +108,7 @@ void Group::Loop::run() {
       take_events(to);
     }
     forget_ended();
-    take_commands();
+    tasks.run();
     if (socket) answerer.send_answers(*socket, rejects);
     carry_out(machine.on_tick(system_clock().now()));
   }
@@ -137,15 +129,6 @@ void Group::Loop::forget_ended() {
     visitors.erase(at);
     carry_out(machine.on_gone(gone, system_clock().now()));
   }
-}
-
-void Group::Loop::take_commands() {
-  std::vector<std::function<void()>> all;
-  {
-    const MutexLock lock(mutex);
-    all.swap(commands);
-  }
-  for (const auto& command : all) command();
 }
 
 void Group::Loop::carry_out(GroupMachine::Outcome outcome) {

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "core/base/mutex.h"
-#include "core/base/wake.h"
 #include "transport/group/answerer.h"
 #include "transport/group/group.h"
 #include "transport/group/ways.h"
+#include "transport/loop_tasks.h"
 #include "transport/zmq/authenticator.h"
 #include "transport/zmq/listener.h"
 #include "transport/zmq/rejects.h"
@@ -51,7 +51,6 @@ struct Group::Loop {
   void send_to(Rank to, const Message& message);
   void send_to_visitor(const std::string& identity, const Message& message);
   bool is_to_end();
-  void take_commands();
   void forget_ended();
   void take_visitors();
   void take_from_visitor(std::vector<zmq::message_t>& parts, Time now);
@@ -61,13 +60,13 @@ struct Group::Loop {
   std::vector<zmq::pollitem_t> poll_items();
 
   // Any thread.
-  void post(std::function<void()> command);
   void stop();
 
   const Rank rank;
   const Rank ranks;
   const GroupHandlers handlers;
   const Wake wake;
+  LoopTasks tasks{wake};
 
   // The loop's. Sockets end before the authenticator, and that before the context.
   zmq::context_t context;
@@ -83,7 +82,6 @@ struct Group::Loop {
 
   mutable Mutex mutex;
   CondVar changed;
-  std::vector<std::function<void()>> commands FRESHET_GUARDED_BY(mutex);
   bool met FRESHET_GUARDED_BY(mutex) = false;
   bool done FRESHET_GUARDED_BY(mutex) = false;  ///< leave() succeeded.
   std::optional<Error> over FRESHET_GUARDED_BY(mutex);

@@ -90,7 +90,7 @@ class Publisher::Impl final : public HubModel {
   protocol::Current recorded() const override {
     return hub_->directory().carries_announcements() ? claim_->current() : protocol::Current();
   }
-  PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
+  PublisherStat stat(const std::vector<SubscriberStat>& sessions) const override;
   std::uint64_t room_wanted() const override;
 
  private:

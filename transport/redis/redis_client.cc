@@ -19,7 +19,6 @@ namespace freshet {
 namespace {
 
 constexpr std::size_t kRequestsMax = 4096;
-constexpr std::size_t kTasksMax = 16 * 1024;
 constexpr Duration kClientRound = std::chrono::seconds(1);
 constexpr std::size_t kNewsBytesMax = 4096;
 
@@ -47,36 +46,17 @@ void RedisClient::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void RedisClient::post(std::function<void()> task) {
-  {
-    MutexLock lock(mutex_);
-    // A limit that only a broken caller meets: every task is short, and callers wait for most of theirs.
-    if (stopped_ || tasks_.size() >= kTasksMax) return;
-    tasks_.push_back(std::move(task));
-  }
-  wake_.wake();
-}
-
 void RedisClient::request(std::string what, RedisWords words, RedisAnswer answer) {
   const auto request = std::make_shared<Request>(Request{.what = std::move(what),
                                                          .words = std::move(words),
                                                          .answer = std::move(answer),
                                                          .deadline = system_clock().now() + times_.patience});
-  bool refused = false;
-  {
-    MutexLock lock(mutex_);
-    refused = stopped_ || tasks_.size() >= kTasksMax;
-    if (!refused) {
-      tasks_.push_back([this, request] {
-        if (commands_ready()) return send(std::move(request->what), request->words, std::move(request->answer));
-        if (requests_.size() < kRequestsMax) return requests_.push_back(std::move(*request));
-        request->answer(fail(Code::unavailable, address_.text() + ": too many callers wait for it"));
-      });
-    }
-  }
-  if (refused)
-    return request->answer(fail(Code::unavailable, address_.text() + ": the directory is closed, or flooded"));
-  wake_.wake();
+  const bool posted = tasks_.post([this, request] {
+    if (commands_ready()) return send(std::move(request->what), request->words, std::move(request->answer));
+    if (requests_.size() < kRequestsMax) return requests_.push_back(std::move(*request));
+    request->answer(fail(Code::unavailable, address_.text() + ": too many callers wait for it"));
+  });
+  if (!posted) request->answer(fail(Code::unavailable, address_.text() + ": the directory is closed, or flooded"));
 }
 
 Result<RedisReply> RedisClient::call(const std::string& what, RedisWords words) {
@@ -145,7 +125,7 @@ void RedisClient::run() {
     const Time at = system_clock().now();
     if (commands_ == nullptr && at >= try_at_) connect(at);
     poll_all(at);
-    run_tasks();
+    tasks_.run();
     const Time then = system_clock().now();
     note_ready(then);
     ping(then);
@@ -153,11 +133,7 @@ void RedisClient::run() {
     next_guest_time_ = Time::max();
     for (Guest* guest : guests_) next_guest_time_ = std::min(next_guest_time_, guest->on_time(then));
   }
-  {
-    MutexLock lock(mutex_);
-    stopped_ = true;
-  }
-  run_tasks();
+  tasks_.run_last();
   const Error closed(Code::cancelled, address_.text() + ": the directory was closed");
   for (auto* link : {&commands_, &news_}) {
     if (const auto last = std::move(*link)) last->fail_all(closed);
@@ -269,15 +245,6 @@ void RedisClient::drop_late(Time at) {
   for (Request& request : late) {
     request.answer(fail(Code::unavailable, format("{}: {}: {}", address_.text(), request.what, health())));
   }
-}
-
-void RedisClient::run_tasks() {
-  std::vector<std::function<void()>> tasks;
-  {
-    MutexLock lock(mutex_);
-    tasks.swap(tasks_);
-  }
-  for (const auto& task : tasks) task();
 }
 
 void RedisClient::on_push(const redisReply& reply, Time at) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/base/mutex.h"
-#include "core/base/wake.h"
+#include "transport/loop_tasks.h"
 #include "transport/redis/redis_link.h"
 
 namespace freshet {
@@ -58,7 +58,7 @@ class RedisClient {
 
   // Any thread.
   /// Runs it on the client's thread; not at all after stop().
-  void post(std::function<void()> task) FRESHET_EXCLUDES(mutex_);
+  void post(std::function<void()> task) { static_cast<void>(tasks_.post(std::move(task))); }
   /// Waits for the answer: of a server that is away, for the patience. Not on the client's thread.
   Result<RedisReply> call(const std::string& what, RedisWords words);
   /// The same without waiting; `answer` is called on the client's thread.
@@ -88,7 +88,6 @@ class RedisClient {
   void run();
   void connect(Time now);
   void poll_all(Time now);
-  void run_tasks() FRESHET_EXCLUDES(mutex_);
   void step(std::unique_ptr<RedisLink>* link, short revents, Time now);
   void give_up(const Error& why, Time now);
   void note_ready(Time now);
@@ -100,6 +99,8 @@ class RedisClient {
   const RedisAddress address_;
   const RedisTimes times_;
   const Wake wake_;
+  /// A limit that only a broken caller meets: every task is short, and callers wait for most of theirs.
+  LoopTasks tasks_{wake_, /*tasks_max=*/16 * 1024};
 
   // The thread's.
   std::vector<Guest*> guests_;
@@ -116,8 +117,6 @@ class RedisClient {
   Time away_since_{};
 
   mutable Mutex mutex_;
-  std::vector<std::function<void()>> tasks_ FRESHET_GUARDED_BY(mutex_);
-  bool stopped_ FRESHET_GUARDED_BY(mutex_) = false;
   bool away_ FRESHET_GUARDED_BY(mutex_) = true;
   std::string health_ FRESHET_GUARDED_BY(mutex_) = "not reached yet";
   std::atomic<bool> stopping_{false};

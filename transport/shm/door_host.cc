@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "transport/shm/socket_path.h"
 
@@ -86,11 +87,13 @@ Result<std::unique_ptr<DoorHost>> DoorHost::open(const std::string& path) {
   return std::unique_ptr<DoorHost>(new DoorHost(path, std::move(listener), std::move(epoll)));
 }
 
-Status DoorHost::listen_again() {
+Result<bool> DoorHost::tend() {
+  std::error_code failure;
+  if (std::filesystem::exists(path_, failure) || failure) return false;
   FRESHET_ASSIGN(ParentsDescriptor listener, listen_at(path_));
   FRESHET_TRY(watch(epoll_, listener, path_));
   listener_ = std::move(listener);  // The old one closes, and leaves the epoll with that.
-  return {};
+  return true;
 }
 
 DoorHost::~DoorHost() { ::unlink(path_.c_str()); }

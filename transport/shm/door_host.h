@@ -33,8 +33,8 @@ class DoorHost {
   /// Listens at `path`, which appears only once it is listened at.
   static Result<std::unique_ptr<DoorHost>> open(const std::string& path);
   ~DoorHost();
-  /// At the same path, whose file somebody removed. Who was let in stays.
-  Status listen_again();
+  /// Listens again at the same path where somebody removed its file: true. Who was let in stays.
+  Result<bool> tend();
 
   /// Readable when poll() has something to do.
   int descriptor() const { return epoll_.get(); }

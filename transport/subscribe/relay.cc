@@ -8,7 +8,6 @@
 
 #include "core/base/check.h"
 #include "core/base/format.h"
-#include "transport/zmq/hub/subscriber_stat.h"
 
 namespace freshet::detail {
 namespace {
@@ -53,8 +52,8 @@ Result<std::unique_ptr<Relay>> Relay::open(Options options) {
   }
   FRESHET_TRY(relay->options_.hub->add({.model = relay->options_.model,
                                         .incarnation = incarnation,
-                                        .activation = {.follows = true},
-                                        .keep_versions = relay->options_.keep_versions},
+                                        .retained_versions = relay->options_.keep_versions,
+                                        .activation = {.follows = true}},
                                        *relay));
   relay->added_ = true;
   if (relay->claim_ != nullptr) {
@@ -117,7 +116,7 @@ std::shared_ptr<serve::ComingVersion> Relay::expect(std::shared_ptr<const Manife
   return std::make_shared<serve::ComingVersion>(
       std::move(manifest),
       serve::ComingVersion::Events{
-          .on_more = [hub = options_.hub.get()] { hub->look_again(); },
+          .on_more = [hub = options_.hub.get()] { hub->channels().look_again(); },
           .on_over = [shown = shown_](const std::vector<SegmentIndex>& segments) { shown->add(segments); }});
 }
 
@@ -262,13 +261,13 @@ void Relay::on_number_floor(VersionNumber floor) {
   if (is_news && wake != nullptr) wake->wake();
 }
 
-PublisherStat Relay::stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const {
+PublisherStat Relay::stat(const std::vector<SubscriberStat>& sessions) const {
   PublisherStat stat;
   {
     MutexLock lock(mutex_);
     stat = totals_;
   }
-  for (const auto& session : sessions) stat.subscribers.push_back(subscriber_stat(session));
+  stat.subscribers = sessions;
   return stat;
 }
 

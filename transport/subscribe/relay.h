@@ -78,7 +78,7 @@ class Relay final : public HubModel {
   std::vector<Bytes> bytes_of(std::span<const SegmentIndex> segments) const override;
   void on_number_floor(VersionNumber floor) override;
   Result<bool> tend() override { return claim_ != nullptr ? claim_->tend() : false; }
-  PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override;
+  PublisherStat stat(const std::vector<SubscriberStat>& sessions) const override;
 
  private:
   Relay(Options options, std::unique_ptr<Directory::Claim> claim);

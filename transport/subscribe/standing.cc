@@ -8,8 +8,6 @@
 namespace freshet::detail {
 namespace {
 
-constexpr std::size_t kTasksMax = 1024;
-
 bool same(const std::optional<Error>& one, const std::optional<Error>& other) {
   if (!one || !other) return one.has_value() == other.has_value();
   return one->code() == other->code() && one->message() == other->message();
@@ -35,21 +33,6 @@ Standing::News Standing::wait_for_other(const News& known, Time deadline, const 
     if (!changed_.wait_until(mutex_, deadline)) break;
   }
   return news_;
-}
-
-bool Standing::post(std::function<void()> task) {
-  {
-    MutexLock lock(mutex_);
-    if (tasks_.size() >= kTasksMax) return false;
-    tasks_.push_back(std::move(task));
-  }
-  wake_.wake();
-  return true;
-}
-
-std::vector<std::function<void()>> Standing::take_tasks() {
-  MutexLock lock(mutex_);
-  return std::exchange(tasks_, {});
 }
 
 void Standing::set(const News& news, std::optional<Time> lapses_at) {

@@ -15,7 +15,7 @@
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/base/result.h"
-#include "core/base/wake.h"
+#include "transport/loop_tasks.h"
 #include "transport/protocol/messages.h"
 
 namespace freshet::detail {
@@ -34,7 +34,7 @@ class Standing {
   };
 
   /// `wake` is the loop's, borrowed.
-  explicit Standing(const Wake& wake) : wake_(wake) {}
+  explicit Standing(const Wake& wake) : tasks_(wake, /*tasks_max=*/1024) {}
 
   // Any thread.
 
@@ -44,21 +44,20 @@ class Standing {
   /// Waits until there are others than `known`, or the deadline, or a stop is asked for; what there is then.
   News wait_for_other(const News& known, Time deadline, const std::stop_token& stop) FRESHET_EXCLUDES(mutex_);
   /// To be run by the loop, soon. Dropped, and false, when very many wait already.
-  bool post(std::function<void()> task) FRESHET_EXCLUDES(mutex_);
+  bool post(std::function<void()> task) { return tasks_.post(std::move(task)); }
 
   // The loop's thread.
 
-  std::vector<std::function<void()>> take_tasks() FRESHET_EXCLUDES(mutex_);
+  void run_tasks() { tasks_.run(); }
   /// `lapses_at`: nothing for who is no member.
   void set(const News& news, std::optional<Time> lapses_at) FRESHET_EXCLUDES(mutex_);
 
  private:
-  const Wake& wake_;
+  LoopTasks tasks_;
   std::atomic<std::int64_t> lapses_at_ns_{std::numeric_limits<std::int64_t>::max()};
   mutable Mutex mutex_;
   CondVar changed_;
   News news_ FRESHET_GUARDED_BY(mutex_);
-  std::vector<std::function<void()>> tasks_ FRESHET_GUARDED_BY(mutex_);
 };
 
 }  // namespace freshet::detail

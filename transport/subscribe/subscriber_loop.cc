@@ -163,7 +163,7 @@ void SubscriberLoop::poll_all() {
   carry_on_fetch();
   if (relay_ != nullptr) take_relay_news();
   for (const VersionNumber number : shelf_.take_taken()) machine_.on_taken(number, now());
-  for (const auto& task : standing_.take_tasks()) task();
+  standing_.run_tasks();
   carry_out();
 }
 

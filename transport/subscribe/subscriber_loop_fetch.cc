@@ -117,7 +117,7 @@ void SubscriberLoop::take_relay_news() {
     std::vector<std::uint64_t> epochs;
     std::uint64_t behind = 0;
     for (const auto& session : followers->sessions) {
-      if (session.mode != protocol::Mode::latest || session.silent || session.serving == 0) continue;
+      if (session.every || session.silent || session.serving == 0) continue;
       epochs.push_back(session.epoch);
       behind += session.behind;
     }

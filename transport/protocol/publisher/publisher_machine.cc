@@ -263,8 +263,8 @@ std::vector<PublisherAction> PublisherMachine::take_actions() {
   return out_.take();
 }
 
-std::vector<PublisherMachine::SessionStat> PublisherMachine::sessions() const {
-  std::vector<SessionStat> stats;
+std::vector<SubscriberStat> PublisherMachine::sessions() const {
+  std::vector<SubscriberStat> stats;
   for (const auto& [id, session] : sessions_.all()) stats.push_back(session.stat());
   return stats;
 }

@@ -101,8 +101,7 @@ class PublisherMachine {
   /// version must be numbered above it.
   VersionNumber number_floor() const { return sessions_.number_floor(); }
 
-  using SessionStat = PublisherSession::Stat;
-  std::vector<SessionStat> sessions() const;
+  std::vector<SubscriberStat> sessions() const;
   std::size_t sessions_count() const { return sessions_.all().size(); }
   const VersionTable& versions() const { return versions_.table(); }
 

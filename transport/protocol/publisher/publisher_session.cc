@@ -139,19 +139,18 @@ void PublisherSession::leave(HeldVersions& versions) {
   queue_.clear();
 }
 
-PublisherSession::Stat PublisherSession::stat() const {
+SubscriberStat PublisherSession::stat() const {
   return {.label = hello_.label,
           .pid = hello_.pid,
-          .mode = hello_.mode,
+          .every = hello_.mode == Mode::every,
           .silent = silent,
           .serving = serving,
           .held = held(),
           .queued_versions = queue_.size(),
           .gaps = gaps_,
-          .host = hello_.host,
-          .serves = hello_.serves,
-          .channel = channel,
+          .channel = std::string(to_string(channel)),
           .channel_why = channel_why,
+          .serves = hello_.serves,
           .member = hello_.staged,
           .epoch = epoch,
           .staged = staged,

@@ -25,6 +25,7 @@
 #include "transport/protocol/messages.h"
 #include "transport/protocol/publisher/actions.h"
 #include "transport/protocol/publisher/held_versions.h"
+#include "transport/publisher.h"
 
 namespace freshet::protocol {
 
@@ -100,26 +101,7 @@ class PublisherSession {
   /// Nothing but what was granted to be mapped stays held. The leases themselves are to be closed.
   void leave(HeldVersions& versions);
 
-  struct Stat {
-    std::string label;
-    std::int32_t pid = 0;
-    Mode mode = Mode::latest;
-    bool silent = false;
-    VersionNumber serving = 0;
-    std::vector<VersionNumber> held;
-    std::uint64_t queued_versions = 0;
-    std::uint64_t gaps = 0;
-    std::string host;
-    std::string serves;                      ///< Its own control address, if it serves the model again.
-    ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
-    std::string channel_why;                 ///< As it says itself.
-    bool member = false;                     ///< Of the group.
-    std::uint64_t epoch = 0;
-    VersionNumber staged = 0;
-    std::string failed;        ///< Why it could not stage the candidate.
-    std::uint32_t behind = 0;  ///< Of a relay: those behind it who do not serve what it serves.
-  };
-  Stat stat() const;
+  SubscriberStat stat() const;
 
  private:
   HolderId grant_holder() const { return holder_; }

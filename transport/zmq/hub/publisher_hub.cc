@@ -11,26 +11,16 @@
 #include <system_error>
 
 #include "core/base/check.h"
+#include "core/base/deadline.h"
 #include "core/base/format.h"
-#include "core/base/text.h"
-#include "transport/ask/activation_request.h"
-#include "transport/source/channel_servers.h"
-#include "transport/zmq/hub/hub_files.h"
-#include "transport/zmq/hub/subscriber_stat.h"
+#include "core/base/log.h"
 #include "transport/zmq/this_host.h"
 
 namespace freshet {
 namespace {
 
 constexpr std::size_t kModelsMax = 256;
-/// Deltas are kept for whoever asks for the same: a group's members within moments, a group that goes back.
-constexpr std::uint64_t kDeltaCacheBytesMax = std::uint64_t{256} << 20;
 constexpr std::chrono::milliseconds kHubRound{1000};
-/// How a model stands is told after each round where it has few sessions, else not more often than this.
-constexpr std::size_t kSessionsToldAtOnce = 64;
-constexpr Duration kTellingPause = std::chrono::milliseconds(50);
-/// What waits for those who do not read.
-constexpr SendBudget::Limits kSends{.peer_bytes = std::uint64_t{8} << 20, .all_bytes = std::uint64_t{64} << 20};
 
 Time now() { return system_clock().now(); }
 
@@ -39,6 +29,11 @@ std::uint64_t random_word() {
   FRESHET_CHECK(::getrandom(&word, sizeof word, 0) == sizeof word);
   return word;
 }
+
+template <typename T>
+concept NamesSession = requires(const T& message) {
+  message.session;
+};
 
 Result<std::vector<std::string>> advertised_addresses(const PublisherHubOptions& options,
                                                       const SocketAddress& control) {
@@ -58,36 +53,26 @@ Result<std::vector<std::string>> advertised_addresses(const PublisherHubOptions&
 
 Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions options) {
   FRESHET_ASSIGN(const std::optional<ServerCredentials> credentials, server_credentials(options.security));
-  const ServerCredentials* const proof = credentials ? &*credentials : nullptr;
-  const Neighbours neighbours = neighbours_admitted(options.security, proof != nullptr);
+  const Neighbours neighbours = neighbours_admitted(options.security, credentials.has_value());
   const Reach reach = credentials ? Reach::any_host : Reach::this_host;
   FRESHET_ASSIGN(std::unique_ptr<Directory> directory, open_directory(options.directory));
-  FRESHET_ASSIGN(const HubFiles files, HubFiles::choose(directory->folder()));
+  FRESHET_ASSIGN(const HubFolder::Files files, HubFolder::choose(directory->folder()));
   FRESHET_ASSIGN(SocketAddress control_address,
                  SocketAddress::parse(options.listen.empty() ? "ipc://" + files.control : options.listen, true, reach));
   // The door is first: from when its file is there until the process ends, others know the hub's files as living.
   FRESHET_ASSIGN(auto door, shm::DoorHost::open(files.door));
-  FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
-  std::unique_ptr<Authenticator> authenticator;
-  if (credentials) {
-    FRESHET_ASSIGN(authenticator, Authenticator::open(context, credentials->allow_file));
-  }
-  FRESHET_ASSIGN(ZmqSocket control, bind_router(context, std::move(control_address), proof));
-  FRESHET_ASSIGN(std::vector<std::string> advertised, advertised_addresses(options, control.address));
+  FRESHET_ASSIGN(auto control, ControlSocket::open(std::move(control_address), credentials, neighbours));
+  FRESHET_ASSIGN(std::vector<std::string> advertised, advertised_addresses(options, control->address()));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   std::shared_ptr<PublisherHub> hub;
   try {
     // A forked child has none of its threads to join, and leaves it as it is.
     hub.reset(new PublisherHub(Parts{.directory = std::move(directory),
-                                     .host = this_host(),
-                                     .context = std::move(context),
-                                     .authenticator = std::move(authenticator),
                                      .control = std::move(control),
                                      .advertised = std::move(advertised),
                                      .door = std::move(door),
                                      .door_path = files.door,
-                                     .wake = std::move(wake),
-                                     .neighbours = neighbours}),
+                                     .wake = std::move(wake)}),
               [](PublisherHub* made) {
                 if (!made->mark_.is_inherited()) delete made;
               });
@@ -95,29 +80,31 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
     return fail(Code::unavailable, format("start a hub's thread: {}", error.what()));
   }
   // Its thread does not look at them before there is a model.
-  FRESHET_ASSIGN(hub->channels_, serve::open_channel_servers({.kinds = options.channels,
-                                                              .control = hub->control_.address.text(),
-                                                              .trusted_fabric = options.security.trusted_fabric,
-                                                              .neighbours = neighbours,
-                                                              .credentials = credentials},
-                                                             hub->desk_));
+  FRESHET_TRY(hub->channels_.open({.kinds = options.channels,
+                                   .control = hub->control_->address().text(),
+                                   .trusted_fabric = options.security.trusted_fabric,
+                                   .neighbours = neighbours,
+                                   .credentials = credentials}));
   return hub;
 }
 
 PublisherHub::PublisherHub(Parts parts)
     : directory_(std::move(parts.directory)),
-      host_(std::move(parts.host)),
       door_path_(std::move(parts.door_path)),
       wake_(std::move(parts.wake)),
-      address_(parts.control.address.from_this_host()),
+      address_(parts.control->address().from_this_host()),
       advertised_(std::move(parts.advertised)),
-      context_(std::move(parts.context)),
-      authenticator_(std::move(parts.authenticator)),
       control_(std::move(parts.control)),
-      sends_(kSends),
       door_(std::move(parts.door)),
-      desk_([this](protocol::LeaseId lease) { on_lease_closed(lease); }, kDeltaCacheBytesMax) {
-  if (control_.monitor) listener_ = std::make_unique<Listener>(control_, parts.neighbours);
+      channels_([this](protocol::LeaseId lease) {
+        // Only the model that gave it out knows it.
+        tasks_.post([this, lease] {
+          for (auto& [name, model] : models_) {
+            model.machine->on_lease_closed(lease, now());
+            carry_out(model);
+          }
+        });
+      }) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -127,18 +114,19 @@ PublisherHub::~PublisherHub() {
   thread_.join();
 }
 
-void PublisherHub::post(std::function<void()> task) {
-  {
-    MutexLock lock(mutex_);
-    tasks_.push_back(std::move(task));
-  }
-  wake_.wake();
+void PublisherHub::post_to(const std::string& name, std::function<void(ServedModel&)> task) {
+  tasks_.post([this, name, task = std::move(task)] {
+    const auto at = models_.find(name);
+    if (at == models_.end()) return;
+    task(at->second);
+    carry_out(at->second);
+  });
 }
 
 void PublisherHub::post_and_wait(std::function<void()> task) {
   FRESHET_CHECK(std::this_thread::get_id() != thread_.get_id());
   std::latch done(1);
-  post([&] {
+  tasks_.post([&] {
     task();
     done.count_down();
   });
@@ -146,36 +134,21 @@ void PublisherHub::post_and_wait(std::function<void()> task) {
   done.wait();
 }
 
-Status PublisherHub::add(ModelOptions options, HubModel& model) {
+Status PublisherHub::add(protocol::PublisherOptions options, HubModel& owner) {
+  options.door = door_path_;
+  options.host = this_host();
+  options.channels = channels_.offers();
+  options.token_seed = random_word();
   Status status;
   post_and_wait([&] {
-    if (models_.contains(options.model)) {
-      status = fail(Code::already_exists, format("{} is already published by this process", options.model));
+    const std::string name = options.model;
+    if (models_.contains(name)) {
+      status = fail(Code::already_exists, format("{} is already published by this process", name));
     } else if (models_.size() >= kModelsMax) {
       status = fail(Code::out_of_space, format("a hub serves at most {} models", kModelsMax));
     } else {
-      models_[options.model] = Model{
-          .name = options.model,
-          .owner = &model,
-          .machine = std::make_unique<protocol::PublisherMachine>(protocol::PublisherMachine::Options{
-              .model = options.model,
-              .run = options.run,
-              .incarnation = options.incarnation,
-              .first_number = options.first_number,
-              .door = door_path_,
-              .host = host_,
-              .channels = offers(),
-              .token_seed = random_word(),
-              .every_queue_versions_max = options.every_queue_versions_max,
-              .believed_number_max = options.believed_number_max,
-              .retained_versions = options.keep_versions,
-              .activation = options.activation,
-          }),
-          .slabs = std::make_shared<shm::SlabList>(),
-          .segments = serve::ServedSegments::make(
-              [&model](std::span<const SegmentIndex> segments) { model.on_free(segments); }),
-      };
-      tell_standing(models_.at(options.model));
+      models_.try_emplace(name, std::move(options), owner);
+      tell_standings();
     }
   });
   return status;
@@ -186,67 +159,37 @@ void PublisherHub::remove(const std::string& name) {
 }
 
 void PublisherHub::let_go(const std::string& name) {
-  post([this, name] { remove_now(name); });
+  tasks_.post([this, name] { remove_now(name); });
 }
 
 void PublisherHub::remove_now(const std::string& name) {
   const auto at = models_.find(name);
   if (at == models_.end()) return;
   door_->close_all_of(at->second.slabs);
-  // Whoever fetches is cut off, so that nothing of the owner's memory is read when this returns.
-  for (const protocol::SessionId session : desk_.close_all_of(*at->second.segments)) cut_off(session);
-  desk_.wait_unread(*at->second.segments);
+  channels_.close_all_of(*at->second.segments);
   at->second.segments->close();
   models_.erase(at);
-  const MutexLock lock(mutex_);
-  standings_.erase(name);
-}
-
-void PublisherHub::register_memory(Bytes memory) {
-  // One that cannot be registered is sent from all the same, only not as fast.
-  for (const auto& server : channels_) static_cast<void>(server->register_memory(memory));
-}
-
-void PublisherHub::forget_memory(const std::vector<Bytes>& memory) {
-  for (const auto& server : channels_) {
-    for (const Bytes slab : memory) server->forget_memory(slab);
-  }
-}
-
-std::vector<channel::ChannelStat> PublisherHub::channel_stats() const {
-  std::vector<channel::ChannelStat> stats;
-  for (const auto& server : channels_) stats.push_back(server->stat());
-  return stats;
-}
-
-PublisherHub::Model* PublisherHub::find(const std::string& name) {
-  const auto at = models_.find(name);
-  return at == models_.end() ? nullptr : &at->second;
+  standings_.forget(name);
 }
 
 void PublisherHub::commit(const std::string& name, protocol::CommittedVersion version,
                           std::vector<shm::SlabReference> slabs, std::function<void()> announced) {
   // A std::function must be copyable; the version should move.
   auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
-  post([this, name, shared, slabs = std::move(slabs), announced = std::move(announced)] {
-    Model* const found = find(name);
-    if (found == nullptr) return announced();
-    Model& model = *found;
-    *model.slabs = slabs;
-    model.segments->add(shared->manifest->owners.owners(), shared->segments, model.owner->bytes_of(shared->segments));
+  tasks_.post([this, name, shared, slabs = std::move(slabs), announced = std::move(announced)] {
+    const auto at = models_.find(name);
+    if (at == models_.end()) return announced();
+    ServedModel& model = at->second;
+    model.take_in(*shared, slabs);
     const VersionNumber number = shared->manifest->name.number;
     model.machine->on_committed(std::move(*shared), now());
-    tell_standing(model);
+    model.tell(standings_);
     carry_out(model);
-    if (model.coming != nullptr && model.coming->number() == number) {
-      desk_.keep_deltas_of(*model.coming);
-      model.coming.reset();
-    }
+    if (model.is_coming(number)) channels_.keep_deltas_of(*std::exchange(model.coming, nullptr));
     // After the news: a subscriber that hears of it has a way to go until it needs a new slab, and waits for it.
     door_->send_new_slabs();
-    if (const std::uint64_t bytes = model.owner->room_wanted(); bytes > 0) {
-      note_fetched();
-      model.machine->shed_queues(bytes, now());
+    if (const std::uint64_t bytes = model.owner.room_wanted(); bytes > 0) {
+      shed(model, bytes);
       carry_out(model);
     }
     announced();
@@ -256,13 +199,9 @@ void PublisherHub::commit(const std::string& name, protocol::CommittedVersion ve
 void PublisherHub::restore(const std::string& name, protocol::CommittedVersion version,
                            std::vector<shm::SlabReference> slabs, std::vector<SegmentIndex> fresh) {
   auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
-  post([this, name, shared, slabs = std::move(slabs), fresh = std::move(fresh)] {
-    Model* const found = find(name);
-    if (found == nullptr) return;
-    Model& model = *found;
-    if (model.machine->versions().find(shared->manifest->name.number) != nullptr) return model.owner->on_free(fresh);
-    *model.slabs = slabs;
-    model.segments->add(shared->manifest->owners.owners(), shared->segments, model.owner->bytes_of(shared->segments));
+  post_to(name, [this, shared, slabs = std::move(slabs), fresh = std::move(fresh)](ServedModel& model) {
+    if (model.machine->versions().find(shared->manifest->name.number) != nullptr) return model.owner.on_free(fresh);
+    model.take_in(*shared, slabs);
     FRESHET_CHECK(model.machine->on_restored(std::move(*shared), now()));
     carry_out(model);
     door_->send_new_slabs();
@@ -272,116 +211,97 @@ void PublisherHub::restore(const std::string& name, protocol::CommittedVersion v
 void PublisherHub::coming(const std::string& name, protocol::CommittedVersion version,
                           std::shared_ptr<serve::ComingVersion> coming) {
   auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
-  post([this, name, shared, coming = std::move(coming)] {
-    Model* const found = find(name);
-    if (found == nullptr) return;
-    Model& model = *found;
+  post_to(name, [shared, coming = std::move(coming)](ServedModel& model) {
     // First: what was coming before has no more to do with this one's leases.
     if (model.coming != nullptr) model.machine->on_not_coming(model.coming->number(), now());
     model.coming = coming;
     model.machine->on_coming(std::move(*shared), now());
-    carry_out(model);
   });
 }
 
 void PublisherHub::not_coming(const std::string& name, VersionNumber number) {
-  post([this, name, number] {
-    Model* const found = find(name);
-    if (found == nullptr) return;
-    Model& model = *found;
+  post_to(name, [this, number](ServedModel& model) {
     model.machine->on_not_coming(number, now());
     carry_out(model);
-    if (model.coming != nullptr && model.coming->number() == number) model.coming.reset();
+    if (model.is_coming(number)) model.coming.reset();
   });
-}
-
-void PublisherHub::look_again() {
-  for (const auto& server : channels_) server->look_again();
 }
 
 void PublisherHub::shed_queues(const std::string& name, std::uint64_t bytes) {
-  post([this, name, bytes] {
-    const auto at = models_.find(name);
-    if (at == models_.end()) return;
-    note_fetched();
-    at->second.machine->shed_queues(bytes, now());
-    carry_out(at->second);
-  });
+  post_to(name, [this, bytes](ServedModel& model) { shed(model, bytes); });
 }
 
-std::shared_ptr<const ModelStanding> PublisherHub::standing(const std::string& name) const {
-  {
-    const MutexLock lock(mutex_);
-    const auto at = standings_.find(name);
-    if (at != standings_.end()) return at->second;
+void PublisherHub::shed(ServedModel& model, std::uint64_t bytes) {
+  note_fetched();
+  model.machine->shed_queues(bytes, now());
+}
+
+/// Only the model that gave a lease out knows it.
+void PublisherHub::note_fetched() {
+  for (const auto& [lease, bytes] : channels_.take_sent()) {
+    for (auto& [name, model] : models_) model.machine->on_fetched(lease, bytes, now());
   }
-  // Not there any more when the name was lost to another publisher.
-  return std::make_shared<const ModelStanding>();
 }
 
-ModelStanding PublisherHub::standing_of(const Model& model) {
-  const protocol::Activation& activation = model.machine->activation();
-  const VersionNumber current = activation.current().version;
-  return {.sessions = model.machine->sessions(),
-          .current = activation.current(),
-          .current_kept = current == 0 || model.machine->versions().find(current) != nullptr,
-          .candidate = activation.candidate(),
-          .activation_failure = activation.last_failure(),
-          .mixed = activation.last_mixed()};
+Result<protocol::Activated> PublisherHub::activate(
+    const std::string& name, std::function<Result<protocol::Activate>(const protocol::Current& current)> make_request,
+    Duration at_most, const std::stop_token& stop) {
+  const Time deadline = deadline_in(at_most);
+  const protocol::Peer waiter = waiters_.begin();
+  tasks_.post([this, name, waiter, make_request = std::move(make_request)] {
+    const auto at = models_.find(name);
+    auto request = make_request(at == models_.end() ? protocol::Current() : at->second.machine->activation().current());
+    if (!request) return waiters_.answer(waiter, fail(std::move(request).error()));
+    hear(waiter, std::move(*request), {});
+  });
+  auto answer = waiters_.wait(waiter, deadline, stop);
+  if (!answer) return fail(Code::timed_out, format("whether {} was activated is not known yet", name));
+  return std::move(*answer);
 }
 
-void ModelStanding::put_into(PublisherStat& stat) const {
-  stat.current = current;
-  stat.current_kept = current_kept;
-  stat.candidate = candidate;
-  stat.activation_failure = activation_failure;
-  stat.mixed = mixed;
+void PublisherHub::current_swapped(const std::string& name, Result<protocol::Current> record) {
+  post_to(name, [record = std::move(record)](ServedModel& model) { model.machine->on_current_swapped(record, now()); });
 }
 
-void PublisherHub::tell_standing(Model& model) {
-  model.has_changed = false;
-  model.told_at = now();
-  auto standing = std::make_shared<const ModelStanding>(standing_of(model));
-  const MutexLock lock(mutex_);
-  standings_[model.name].swap(standing);  // The one before goes when the lock is free.
+void PublisherHub::current_seen(const std::string& name, const protocol::Current& pair) {
+  post_to(name, [pair](ServedModel& model) { model.machine->on_current_seen(pair, now()); });
 }
 
 void PublisherHub::tell_standings() {
   const Time at = now();
   for (auto& [name, model] : models_) {
-    if (!model.has_changed) continue;
-    const bool is_cheap = model.machine->sessions_count() <= kSessionsToldAtOnce;
-    if (is_cheap || at >= model.told_at + kTellingPause) tell_standing(model);
+    if (at >= model.tell_at()) model.tell(standings_);
   }
 }
 
 void PublisherHub::run() {
   std::vector<zmq::pollitem_t> items = {
-      {.socket = control_.socket.handle(), .fd = 0, .events = ZMQ_POLLIN, .revents = 0},
       {.socket = nullptr, .fd = wake_.descriptor(), .events = ZMQ_POLLIN, .revents = 0},
       {.socket = nullptr, .fd = door_->descriptor(), .events = ZMQ_POLLIN, .revents = 0},
   };
-  if (listener_) listener_->watch(items);
+  control_->watch(items);
   // Without a context nobody can be served any more, but tasks must still end.
   while (!stopping_) {
-    if (!poll(items, time_to_next_tick())) rejects_.count("the poll failed", now());
-    run_tasks();
-    // First: a message's descriptor is one that the listener has heard of.
-    tend();
-    take_control_messages();
+    if (!poll(items, time_to_next_tick())) control_->reject("the poll failed");
+    wake_.acknowledge();
+    tasks_.run();
+    control_->tend(now());
+    folder_.tend(now(), *directory_, *door_, *control_, [this] { return tend_models(); });
+    control_->take([this](const protocol::Peer& peer, protocol::Message message, std::string_view key) {
+      hear(peer, std::move(message), key);
+    });
     take_door_events();
     tick();
     tell_standings();
   }
-  run_tasks();
+  tasks_.run();
 }
 
 std::chrono::milliseconds PublisherHub::time_to_next_tick() const {
   const Time from = now();
   std::chrono::milliseconds wait = kHubRound;
   for (const auto& [name, model] : models_) {
-    Time next = model.machine->next_tick();
-    if (model.has_changed) next = std::min(next, model.told_at + kTellingPause);
+    const Time next = model.next_tick();
     // Compared before subtracting: a machine without a plan names the end of time.
     if (next >= from + wait) continue;
     wait = std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(next - from));
@@ -389,14 +309,89 @@ std::chrono::milliseconds PublisherHub::time_to_next_tick() const {
   return wait;
 }
 
-void PublisherHub::run_tasks() {
-  wake_.acknowledge();
-  std::vector<std::function<void()>> tasks;
-  {
-    MutexLock lock(mutex_);
-    tasks.swap(tasks_);
+Result<bool> PublisherHub::tend_models() {
+  bool any = false;
+  for (auto& [name, model] : models_) {
+    const Result<bool> again = model.owner.tend();
+    if (again) {
+      any = any || *again;
+    } else if (again.error().code() == Code::failed_precondition) {
+      log_line(LogLevel::warning, again.error().message());
+      let_go(name);
+    } else {
+      return again;
+    }
   }
-  for (const auto& task : tasks) task();
+  return any;
+}
+
+ServedModel* PublisherHub::model_of(const protocol::Message& message, protocol::SessionId* session) {
+  *session = std::visit(
+      [](const auto& any) -> protocol::SessionId {
+        if constexpr (NamesSession<decltype(any)>) return any.session;
+        return 0;
+      },
+      message);
+  const auto* const hello = std::get_if<protocol::Hello>(&message);
+  const auto* const ask = std::get_if<protocol::Activate>(&message);
+  const auto at =
+      hello != nullptr || ask != nullptr
+          ? models_.find(hello != nullptr ? hello->model : ask->model)
+          : std::ranges::find_if(models_, [&](const auto& entry) { return entry.second.machine->knows(*session); });
+  return at == models_.end() ? nullptr : &at->second;
+}
+
+void PublisherHub::hear(const protocol::Peer& peer, protocol::Message message, std::string_view key) {
+  if (const auto* request = std::get_if<protocol::StatRequest>(&message)) return answer_stat(peer, *request);
+  protocol::SessionId session = 0;
+  ServedModel* const model = model_of(message, &session);
+  if (const auto* const ask = std::get_if<protocol::Activate>(&message)) {
+    const Status may = ActivationWaiters::is_one(peer) ? Status() : control_->may_activate(key);
+    if (!may) {
+      control_->reject(
+          format("an activation of {}@{} is refused: {}", ask->model, ask->desired.version, may.error().message()));
+    }
+    if (!may || model == nullptr) {
+      return send(
+          peer, protocol::Activated{
+                    .request = ask->request,
+                    .refused = may ? Error(Code::not_found, format("{} is not published at {}", ask->model, address()))
+                                   : Error(Code::failed_precondition,
+                                           format("{}: this key may subscribe, but not activate versions: put the "
+                                                  "word operator before the key in the publisher's allow-list",
+                                                  ask->model))});
+    }
+  }
+  // Doors are known by their sessions: one that two models had would end for one of them unheard.
+  if (model != nullptr && std::ranges::any_of(models_, [&](const auto& other) {
+        return &other.second != model && other.second.machine->knows(session);
+      })) {
+    return control_->reject("a session belongs to another model");
+  }
+  if (model != nullptr) {
+    model->machine->on_message(peer, std::move(message), now(), key);
+    carry_out(*model);
+  } else if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+    send(peer, protocol::Refusal{.session = session,
+                                 .request = 0,
+                                 .code = Code::not_found,
+                                 .message = format("{} is not published at {}", hello->model, address())});
+  } else if (session != 0) {
+    send(peer, protocol::UnknownSession{.session = session});
+  } else {
+    control_->reject("a message is not for a publisher");
+  }
+}
+
+void PublisherHub::answer_stat(const protocol::Peer& peer, const protocol::StatRequest& request) {
+  if (!control_->may_answer(peer)) return;
+  std::vector<PublisherStat> stats;
+  for (const auto& [name, model] : models_) {
+    if (!request.model.empty() && request.model != name) continue;
+    const ModelStanding standing = model.standing();
+    standing.put_into(stats.emplace_back(model.owner.stat(standing.sessions)));
+  }
+  send(peer, protocol::StatReply{.json = to_json(stats)});
 }
 
 void PublisherHub::take_door_events() {
@@ -407,7 +402,7 @@ void PublisherHub::take_door_events() {
       return entry.second.machine->on_door_open(knock.session, knock.token, now());
     });
     if (at == models_.end()) {
-      rejects_.count("a connection to the door has no session", now());
+      control_->reject("a connection to the door has no session");
       door_->turn_away(knocked.door);
       continue;
     }
@@ -426,7 +421,7 @@ void PublisherHub::take_door_events() {
 void PublisherHub::tick() {
   const Time at = now();
   for (auto& [name, model] : models_) {
-    const protocol::Current recorded = model.owner->recorded();
+    const protocol::Current recorded = model.owner.recorded();
     if (recorded.epoch > model.machine->activation().current().epoch) {
       model.machine->on_current_seen(recorded, at);
       carry_out(model);
@@ -439,34 +434,41 @@ void PublisherHub::tick() {
   }
 }
 
-void PublisherHub::carry_out(Model& model) {
+void PublisherHub::carry_out(ServedModel& model) {
   model.has_changed = true;
   for (auto& action : model.machine->take_actions()) {
-    if (auto* send_action = std::get_if<protocol::action::Send>(&action)) {
+    if (auto* message = std::get_if<protocol::action::Send>(&action)) {
       // Whoever is told what is current finds it so in stat().
-      if (std::holds_alternative<protocol::Activated>(send_action->message)) tell_standing(model);
-      send_to(send_action->peer, send_action->message);
+      if (std::holds_alternative<protocol::Activated>(message->message)) model.tell(standings_);
+      send(message->peer, message->message);
     } else if (auto* news = std::get_if<protocol::action::Announce>(&action)) {
       announce(*news);
     } else if (auto* free = std::get_if<protocol::action::Free>(&action)) {
       model.segments->free(free->segments);
     } else if (auto* lease = std::get_if<protocol::action::OpenLease>(&action)) {
-      open_lease(model, *lease);
+      channels_.open_lease(lease->lease, model.lent(*lease));
     } else if (auto* ended = std::get_if<protocol::action::CloseLease>(&action)) {
-      close_lease(*ended);
+      channels_.close_lease(*ended);
     } else if (auto* swap = std::get_if<protocol::action::SwapCurrent>(&action)) {
-      model.owner->swap_current(swap->expected, swap->desired);
+      model.owner.swap_current(swap->expected, swap->desired);
     } else if (auto* close = std::get_if<protocol::action::CloseDoor>(&action)) {
       door_->close(close->session);
     }
   }
-  model.owner->on_number_floor(model.machine->number_floor());
+  model.owner.on_number_floor(model.machine->number_floor());
 }
 
-std::vector<protocol::ChannelOffer> PublisherHub::offers() const {
-  std::vector<protocol::ChannelOffer> offers;
-  for (const auto& server : channels_) offers.push_back({.kind = server->kind(), .address = server->address()});
-  return offers;
+void PublisherHub::announce(const protocol::action::Announce& news) {
+  const auto encoded =
+      std::make_shared<const std::vector<std::byte>>(protocol::encode(protocol::Message(news.announcement)));
+  for (const protocol::Peer& peer : news.peers) control_->send(peer, encoded);
+  if (!directory_->carries_announcements()) return;
+  directory_->announce(news.announcement.model, {reinterpret_cast<const char*>(encoded->data()), encoded->size()});
+}
+
+void PublisherHub::send(const protocol::Peer& peer, const protocol::Message& message) {
+  if (!ActivationWaiters::is_one(peer)) return control_->send(peer, message);
+  if (const auto* const activated = std::get_if<protocol::Activated>(&message)) waiters_.answer(peer, *activated);
 }
 
 Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options) {

@@ -33,7 +33,7 @@ class Nobody final : public HubModel {
     return std::vector<Bytes>(segments.size());
   }
   void on_number_floor(VersionNumber) override {}
-  PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>& sessions) const override {
+  PublisherStat stat(const std::vector<SubscriberStat>& sessions) const override {
     PublisherStat stat;
     stat.subscribers.resize(sessions.size());
     return stat;

@@ -14,9 +14,9 @@ using namespace freshet::test;
 
 class RegisteredMemory : public StreamTest {
  protected:
-  static std::uint64_t registered(const PublisherHub& hub) {
+  static std::uint64_t registered(PublisherHub& hub) {
     std::uint64_t bytes = 0;
-    for (const channel::ChannelStat& stat : hub.channel_stats()) bytes += stat.bytes_registered;
+    for (const channel::ChannelStat& stat : hub.channels().stats()) bytes += stat.bytes_registered;
     return bytes;
   }
 };

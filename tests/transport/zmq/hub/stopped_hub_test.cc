@@ -18,7 +18,7 @@ class Stopper final : public HubModel {
   void on_free(std::span<const SegmentIndex>) override {}
   std::vector<Bytes> bytes_of(std::span<const SegmentIndex>) const override { return {}; }
   void on_number_floor(VersionNumber) override {}
-  PublisherStat stat(const std::vector<protocol::PublisherMachine::SessionStat>&) const override { return {}; }
+  PublisherStat stat(const std::vector<SubscriberStat>&) const override { return {}; }
   protocol::Current recorded() const override {
     if (stops_) {
       stopped_ = true;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/zmq/hub/served_model.h"
+
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::size_t kSessionsToldAtOnce = 64;
+constexpr Duration kTellingPause = std::chrono::milliseconds(50);
+
+}  // namespace
+
+ServedModel::ServedModel(protocol::PublisherOptions options, HubModel& its_owner)
+    : name(options.model),
+      owner(its_owner),
+      machine(std::make_unique<protocol::PublisherMachine>(std::move(options))),
+      segments(
+          serve::ServedSegments::make([&its_owner](std::span<const SegmentIndex> free) { its_owner.on_free(free); })) {}
+
+void ServedModel::take_in(const protocol::CommittedVersion& version, std::vector<shm::SlabReference> all_slabs) {
+  *slabs = std::move(all_slabs);
+  segments->add(version.manifest->owners.owners(), version.segments, owner.bytes_of(version.segments));
+}
+
+serve::FetchDesk::Lease ServedModel::lent(const protocol::action::OpenLease& lease) const {
+  if (lease.coming) {
+    FRESHET_CHECK(is_coming(lease.number));
+    const auto manifest = std::shared_ptr<const Manifest>(coming, &coming->manifest());
+    return {.session = lease.session, .manifest = manifest, .tensors = {}, .segments = segments, .coming = coming};
+  }
+  const VersionTable::Entry* version = machine->versions().find(lease.number);
+  FRESHET_CHECK(version != nullptr);
+  return {.session = lease.session,
+          .manifest = version->manifest,
+          .tensors = owner.bytes_of(version->segments),
+          .segments = segments,
+          .coming = nullptr};
+}
+
+ModelStanding ServedModel::standing() const {
+  const protocol::Activation& activation = machine->activation();
+  const VersionNumber current = activation.current().version;
+  return {.sessions = machine->sessions(),
+          .current = activation.current(),
+          .current_kept = current == 0 || machine->versions().find(current) != nullptr,
+          .candidate = activation.candidate(),
+          .activation_failure = activation.last_failure(),
+          .mixed = activation.last_mixed()};
+}
+
+void ServedModel::tell(Standings& standings) {
+  has_changed = false;
+  told_at = system_clock().now();
+  standings.tell(name, std::make_shared<const ModelStanding>(standing()));
+}
+
+Time ServedModel::tell_at() const {
+  if (!has_changed) return Time::max();
+  return machine->sessions_count() <= kSessionsToldAtOnce ? told_at : told_at + kTellingPause;
+}
+
+}  // namespace freshet
