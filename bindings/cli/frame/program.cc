@@ -20,6 +20,7 @@ constexpr const char* kExamples =
   freshet repo --repo ~/models put demo --weights model.safetensors
   freshet repo --repo ~/models get demo@3 --tensors 'encoder.*' -o part.safetensors
   freshet plan losses.csv --warmup 500 --step-ms 12.5 --stall-ms 40 --delivery-ms 90 --infer-ms 5 --inferences 50000
+  freshet why 7f3a-1 --journal answers.jsonl        which version gave this answer, and where the version came from
   freshet tier run --config tiers.toml -- python train.py
   freshet doctor
 
@@ -44,6 +45,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_keygen(root, program);
   add_repo(root, program);
   add_bisect(root, program);
+  add_why(root, program);
   add_provider(root, program);
   add_tier(root, program);
   add_doctor(root, program);

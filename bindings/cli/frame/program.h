@@ -39,6 +39,7 @@ void add_plan(CLI::App& root, Program& program);
 void add_checkpoint(CLI::App& root, Program& program);
 void add_repo(CLI::App& root, Program& program);
 void add_bisect(CLI::App& root, Program& program);
+void add_why(CLI::App& root, Program& program);
 void add_provider(CLI::App& root, Program& program);
 void add_tier(CLI::App& root, Program& program);
 void add_doctor(CLI::App& root, Program& program);

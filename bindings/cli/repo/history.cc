@@ -18,16 +18,6 @@ struct HistoryArguments {
   std::string svg;
 };
 
-Json row_json(const LineageRow& row) {
-  Json line = {{"version", version_json(row.version)},
-               {"ancestor", version_json(row.ancestor)},
-               {"inherited_bytes", row.inherited_bytes},
-               {"own_bytes", row.own_bytes},
-               {"quality", quality_json(row.quality)}};
-  if (row.retired) line["retired"] = true;
-  return line;
-}
-
 Status write_drawing(const std::string& path, const std::string& text) {
   return path.empty() ? Status() : write_text_file(path, text);
 }
@@ -38,19 +28,7 @@ Result<ExitCode> tell(Program& program, const std::vector<LineageRow>& versions,
   const LineageDrawing drawing{.title = arguments.version};
   if (!arguments.dot.empty()) FRESHET_TRY(write_drawing(arguments.dot, lineage_dot(drawn, drawing)));
   if (!arguments.svg.empty()) FRESHET_TRY(write_drawing(arguments.svg, lineage_svg(drawn, drawing)));
-  if (program.out.json) {
-    Json all = Json::array();
-    for (const LineageRow& row : versions) all.push_back(row_json(row));
-    FRESHET_TRY(program.out.emit(all, ""));
-    return ExitCode::done;
-  }
-  std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY", ""}};
-  for (const LineageRow& row : versions) {
-    rows.push_back({to_string(row.version), row.ancestor.number == 0 ? "-" : to_string(row.ancestor),
-                    human_bytes(row.inherited_bytes), human_bytes(row.own_bytes),
-                    row.quality ? format("{}", *row.quality) : "-", row.retired ? "retired" : ""});
-  }
-  FRESHET_TRY(program.out.write(table(rows) + "\n"));
+  FRESHET_TRY(program.out.emit(lineage_json(versions), program.out.json ? "" : lineage_table(versions)));
   return ExitCode::done;
 }
 

@@ -51,6 +51,30 @@ Json version_json(const VersionName& name) { return name.number == 0 ? Json() : 
 
 Json quality_json(const std::optional<double>& quality) { return quality ? Json(*quality) : Json(); }
 
+Json lineage_json(const std::vector<LineageRow>& versions) {
+  Json all = Json::array();
+  for (const LineageRow& row : versions) {
+    Json line = {{"version", version_json(row.version)},
+                 {"ancestor", version_json(row.ancestor)},
+                 {"inherited_bytes", row.inherited_bytes},
+                 {"own_bytes", row.own_bytes},
+                 {"quality", quality_json(row.quality)}};
+    if (row.retired) line["retired"] = true;
+    all.push_back(std::move(line));
+  }
+  return all;
+}
+
+std::string lineage_table(const std::vector<LineageRow>& versions) {
+  std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY", ""}};
+  for (const LineageRow& row : versions) {
+    rows.push_back({to_string(row.version), row.ancestor.number == 0 ? "-" : to_string(row.ancestor),
+                    human_bytes(row.inherited_bytes), human_bytes(row.own_bytes),
+                    row.quality ? format("{}", *row.quality) : "-", row.retired ? "retired" : ""});
+  }
+  return table(rows);
+}
+
 void add_repo(CLI::App& root, Program& program) {
   CLI::App& repo = *root.add_subcommand("repo", "stored versions: put, get, match, list, retire");
   repo.require_subcommand(1);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "bindings/cli/frame/program.h"
 #include "bindings/runtime/repository_folder.h"
@@ -79,5 +80,8 @@ CLI::Validator reference_check();
 Json version_json(const VersionName& name);
 /// The number, or null for none (JSON has no NaN either).
 Json quality_json(const std::optional<double>& quality);
+/// Versions with their ancestors, as an array or as a table.
+Json lineage_json(const std::vector<LineageRow>& versions);
+std::string lineage_table(const std::vector<LineageRow>& versions);
 
 }  // namespace freshet::cli
