@@ -8,6 +8,7 @@
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/program.h"
+#include "bindings/cli/stream/top_metrics.h"
 #include "core/base/format.h"
 #include "core/json/json_document.h"
 #include "transport/ask/ask_stat.h"
@@ -21,6 +22,7 @@ struct TopArguments {
   std::string directory;
   SecurityOptions security;
   bool once = false;
+  bool metrics = false;
   double interval = 1;
 };
 
@@ -192,7 +194,18 @@ class TopView {
   std::string last_absence_;
 };
 
+Result<ExitCode> show_metrics(Program& program, const TopArguments& arguments) {
+  if (program.out.json) {
+    program.out.log("top: --metrics prints Prometheus' text, and --json prints JSON; give one of them");
+    return ExitCode::usage;
+  }
+  FRESHET_ASSIGN(const Json stat, sample(arguments));
+  FRESHET_TRY(program.out.write(metrics_text(arguments.model, stat)));
+  return ExitCode::done;
+}
+
 Result<ExitCode> top(Program& program, const TopArguments& arguments) {
+  if (arguments.metrics) return show_metrics(program, arguments);
   const Interrupt::Deferral deferral;
   program.out.outlives_full_disk = !arguments.once;
   TopView view(program, arguments);
@@ -212,6 +225,7 @@ void add_top(CLI::App& root, Program& program) {
   add_json_flag(command, program);
   add_model(command, arguments->model);
   command.add_flag("--once", arguments->once, "print once, and end");
+  command.add_flag("--metrics", arguments->metrics, "print once in Prometheus' text format, and end");
   add_seconds(command, "--interval", arguments->interval, "the time between two updates")->capture_default_str();
   add_address(command, arguments->at, AddressUse::connect, "the publisher's address; default: ask the directory");
   add_directory(command, arguments->directory);

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/cli/stream/top_metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/format.h"
+#include "core/base/text.h"
+
+namespace freshet::cli {
+namespace {
+
+struct MetricFamily {
+  const char* name;
+  const char* kind;
+  const char* help;
+  const char* member;  ///< Of the publisher's answer.
+};
+
+constexpr std::array kOfPublisher = {
+    MetricFamily{"freshet_newest_version", "gauge", "The number of the newest version.", "newest"},
+    MetricFamily{"freshet_model_bytes", "gauge", "The size of one version.", "model_bytes"},
+    MetricFamily{"freshet_updates_total", "counter", "Versions that were published.", "versions_published"},
+    MetricFamily{"freshet_published_bytes_total", "counter", "Bytes of changed tensors.", "bytes_published"},
+    MetricFamily{"freshet_updates_skipped_total", "counter", "Versions that there was no room for.",
+                 "versions_skipped"},
+    MetricFamily{"freshet_arena_bytes", "gauge", "The publisher's memory for versions.", "arena_bytes"},
+    MetricFamily{"freshet_arena_free_bytes", "gauge", "The part of this memory that is free.", "arena_free_bytes"},
+    MetricFamily{"freshet_activation_failed", "gauge", "1: the last activation or candidate failed.",
+                 "activation_failure"},
+};
+
+constexpr std::array kOfSubscriber = {
+    MetricFamily{"freshet_served_version", "gauge", "The number of the version that the subscriber serves; 0: none.",
+                 "serving"},
+    MetricFamily{"freshet_versions_behind", "gauge", "By how much the newest version is ahead of the served one.",
+                 "versions_behind"},
+    MetricFamily{"freshet_gaps_total", "counter", "Versions that the publisher dropped for the subscriber.", "gaps"},
+    MetricFamily{"freshet_subscriber_silent", "gauge", "1: the subscriber sends no heartbeat.", "silent"},
+    MetricFamily{"freshet_update_failed", "gauge", "1: the subscriber could not stage a version.", "failed"},
+};
+
+/// Numbers stand as they are, truths as 1 and 0, a text as whether there is one.
+std::optional<std::uint64_t> sample_in(const Json& object, const char* member) {
+  const auto found = object.find(member);
+  if (found == object.end()) return std::nullopt;
+  if (found->is_number_unsigned()) return found->get<std::uint64_t>();
+  if (found->is_boolean()) return found->get<bool>() ? 1 : 0;
+  if (found->is_string()) return found->get_ref<const std::string&>().empty() ? 0 : 1;
+  return std::nullopt;
+}
+
+std::string label_value(std::string_view text) {
+  std::string escaped;
+  for (const char c : printable(text)) {
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += c;
+  }
+  return escaped;
+}
+
+/// A subscriber's labels and its members.
+using LabelledSubscriber = std::pair<std::string, Json>;
+
+/// Two subscribers of one process may have one label: the second gets "#2" behind it.
+std::vector<LabelledSubscriber> labelled_subscribers(const std::string& model, const Json& stat) {
+  std::vector<LabelledSubscriber> labelled;
+  const auto list = stat.find("subscribers");
+  if (list == stat.end() || !list->is_array()) return labelled;
+  std::map<std::string, int> seen;
+  for (Json one : *list) {
+    if (!one.is_object()) continue;
+    const auto label = one.find("label");
+    std::string name = label != one.end() && label->is_string() ? label->get<std::string>() : "";
+    const std::string pid = format("{}", sample_in(one, "pid").value_or(0));
+    for (int nth = ++seen[name + "\n" + pid]; nth > 1; nth = ++seen[name + "\n" + pid]) name += format("#{}", nth);
+    const std::uint64_t newest = sample_in(stat, "newest").value_or(0);
+    const std::uint64_t serving = sample_in(one, "serving").value_or(0);
+    one["versions_behind"] = newest - std::min(newest, serving);
+    labelled.emplace_back(
+        format(R"({{model="{}",subscriber="{}",pid="{}"}})", label_value(model), label_value(name), pid),
+        std::move(one));
+  }
+  return labelled;
+}
+
+std::string heading(const MetricFamily& family) {
+  return format("# HELP {0} {1}\n# TYPE {0} {2}\n", family.name, family.help, family.kind);
+}
+
+}  // namespace
+
+std::string metrics_text(const std::string& model, const Json& stat) {
+  std::string text;
+  for (const MetricFamily& family : kOfPublisher) {
+    const auto sample = sample_in(stat, family.member);
+    if (sample) text += heading(family) + format("{}{{model=\"{}\"}} {}\n", family.name, label_value(model), *sample);
+  }
+  const std::vector<LabelledSubscriber> subscribers = labelled_subscribers(model, stat);
+  for (const MetricFamily& family : kOfSubscriber) {
+    std::string samples;
+    for (const auto& [labels, members] : subscribers) {
+      const auto sample = sample_in(members, family.member);
+      if (sample) samples += format("{}{} {}\n", family.name, labels, *sample);
+    }
+    if (!samples.empty()) text += heading(family) + samples;
+  }
+  return text;
+}
+
+}  // namespace freshet::cli
