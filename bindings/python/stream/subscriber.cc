@@ -203,6 +203,7 @@ void bind_pin(nb::module_& module) {
       .def("tags", [](const Pin& pin) { return tags_to_python(pin.get().manifest().tags); })
       .def("graph", [](const Pin& pin) { return Graph{pin.get().manifest().architecture}; })
       .def("stale", [](const Pin& pin) { return pin.get().snapshot().stale(); })
+      .def("created_unix_ns", [](const Pin& pin) { return pin.get().manifest().created_unix_ns; })
       .def("size",
            [](const Pin& pin) {
              const auto& specs = pin.get().manifest().architecture->tensors();

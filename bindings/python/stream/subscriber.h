@@ -76,6 +76,8 @@ class PinnedVersion {
   bool is_last_share() const { return owner_.use_count() == 1; }
   const Snapshot& snapshot() const { return snapshot_; }
   const Manifest& manifest() const { return snapshot_.manifest(); }
+  /// The newest version that its subscriber knows of.
+  VersionNumber newest_known() const { return owner_->subscriber->status().newest_known; }
   /// For arrays of Python's: a write that gets past their read-only flag changes pages of this pin alone, which go with
   /// it. REQUIRES: the interpreter's lock.
   Bytes bytes(std::uint32_t tensor) const { return pages_.of(snapshot_, snapshot_.bytes(tensor)); }

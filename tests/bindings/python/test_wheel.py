@@ -64,3 +64,12 @@ def test_libraries_are_looked_for_in_the_wheel_alone(wheel, tmp_path):
         dynamic = subprocess.run(["readelf", "-d", path], text=True, capture_output=True, check=True).stdout
         for folders in re.findall(r"(?:RPATH|RUNPATH).*\[(.*)\]", dynamic):
             assert all(folder.startswith("$ORIGIN") for folder in folders.split(":")), f"{path}: {folders}"
+
+
+def test_every_module_of_the_tree_is_in_the_wheel(wheel):
+    package = os.path.join(ROOT, "bindings", "python", "freshet")
+    here = {os.path.relpath(os.path.join(folder, name), os.path.dirname(package))
+            for folder, _, names in os.walk(package) for name in names if name.endswith((".py", ".pyi", "py.typed"))}
+    assert any(name.count(os.sep) > 1 for name in here), "there is no sub-package to look for"
+    with zipfile.ZipFile(wheel) as archive:
+        assert here <= set(archive.namelist())
