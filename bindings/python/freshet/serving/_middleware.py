@@ -129,8 +129,8 @@ class _Middleware:
                 self._answered += 1
                 if journal is not None:
                     _record(journal, request_id, snapshot)
-                headers = [header for header in message.get("headers", ()) if header[0] not in _OURS]
-                await send({**message, "headers": headers + own})
+                message["headers"] = [header for header in message.get("headers", ()) if header[0] not in _OURS] + own
+                await send(message)
             elif message["type"] == "http.response.body" and not message.get("more_body"):
                 await send(message)
                 snapshot.close()
