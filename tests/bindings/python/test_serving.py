@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import subprocess
 import sys
 
@@ -75,6 +76,35 @@ def test_a_stream_keeps_its_version_until_the_last_byte(pair):
     assert (answer.body, answer.header("x-weight-version")) == (b"5,5", "1")
     assert eventually(lambda: 1 not in held(pair))
     assert answer_to(serving.middleware(echo, pair[1])).body == b"7"
+
+
+def test_the_served_version_stays_mapped_and_an_older_one_is_let_go(pair):
+    megabytes = np.ones(4 << 20, np.float32)
+    pair[0].publish({"w": megabytes})
+    pair[1].wait_for(1, PATIENCE)
+
+    async def read_all(scope, receive, send):
+        await respond(send, str(scope["freshet.snapshot"]["w"].sum()).encode())
+
+    async def serve():
+        app = serving.middleware(read_all, pair[1])
+        await call(app)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            await call(app)
+        # The kernel maps 16 pages with a fault: 20 mappings of 16 MiB would be 5120 faults.
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 2560
+        assert held(pair) == [1]
+        pair[0].publish({"w": 2 * megabytes})
+        await pair[1].updated()
+        while 1 in held(pair):  # No request comes, and the trainer gets its memory back.
+            await asyncio.sleep(0.001)
+        assert (await call(app)).header("x-weight-version") == "2"
+        pair[1].close()
+        while held(pair):
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(serve(), PATIENCE))
 
 
 @pytest.mark.parametrize("end", ["cancelled", "the client went away"])

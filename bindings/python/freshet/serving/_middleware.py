@@ -16,6 +16,7 @@ from .._errors import Error, InvalidArgument, check_type
 from ..subscriber import Snapshot, Subscriber
 from ._freshness import freshness
 from ._journal import Journal
+from ._kept import Kept
 from ._metrics import CONTENT_TYPE, families_of, text_of
 
 Scope = MutableMapping[str, Any]
@@ -92,6 +93,7 @@ class _Middleware:
         self.app, self.subscriber, self.journal = app, subscriber, journal
         self._ready, self._metrics, self._stale_after, self._max_wait = ready, metrics, stale_after, max_wait
         self._without_version = {*unpinned, *(path for path in (ready, metrics) if path is not None)}
+        self._kept = Kept(subscriber)
         self._ids = map(f"{os.urandom(6).hex()}-{{:x}}".format, itertools.count(1))
         self._waiting = self._answered = self._failed = 0
         self._refused: Dict[int, int] = {400: 0, 409: 0, 503: 0}
@@ -114,16 +116,19 @@ class _Middleware:
         except _Refused as refused:
             self._refused[refused.status] += 1
             return await self._refuse(send, refused)
-        own = [(_VERSION, b"%d" % snapshot.version)]
+        version = snapshot.version
+        if version != self._kept.version:
+            self._kept.keep(snapshot, version)
+        own = [(_VERSION, b"%d" % version)]
         journal, request_id = self.journal, ""
         if journal is not None:
             given = asked.get(_ID) if asked is not None else None
             request_id = given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else next(self._ids)
             own.append((_ID, request_id.encode()))
-        started = False
+        started = streamed = False
 
         async def send_on(message: Message) -> None:
-            nonlocal started
+            nonlocal started, streamed
             if message["type"] == "http.response.start":
                 started = True
                 self._answered += 1
@@ -135,6 +140,7 @@ class _Middleware:
                 await send(message)
                 snapshot.close()
             else:
+                streamed = True
                 await send(message)
 
         try:
@@ -149,6 +155,8 @@ class _Middleware:
             raise
         finally:
             snapshot.close()
+            if streamed:  # It took its time.
+                self._kept.look()
 
     def _snapshot(self) -> Snapshot:
         try:
