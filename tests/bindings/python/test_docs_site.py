@@ -27,7 +27,7 @@ def test_the_site_has_every_page_and_every_public_name(folder):
     for page in ("index.html", "docs/python/keras.html", "benchmarks/python/index.html", "CONTRIBUTING.html",
                  "examples/python/torch_server.py", "docs/schedules/curves.svg"):
         assert os.path.isfile(f"{folder}/site/{page}"), page
-    for module in ("freshet", "freshet.keras", "freshet.torch", "freshet.deephyper", "freshet.serving"):
+    for module in ("freshet", "freshet.keras", "freshet.torch", "freshet.deephyper", "freshet.onnx", "freshet.serving"):
         with open(f"{folder}/site/api/{module}.html", encoding="utf-8") as file:
             page = file.read()
         with open(importlib.util.find_spec(module).origin, encoding="utf-8") as file:  # Not imported: its framework may lack.
