@@ -148,6 +148,7 @@ class Subscriber(Handle):
                  channel: str = "auto", directory: str | None = None, every: bool = False, staged: bool = False,
                  on_update: Callable[["Update"], Any] | None = None, label: str = "") -> None:
         self.model = model
+        self._is_member = staged
         # What was told: to all, by so many calls of wait_for(), and to each task since.
         self._told, self._waits = 0, 0
         self._told_tasks: "weakref.WeakKeyDictionary[asyncio.Task[Any], tuple[int, int]]" = weakref.WeakKeyDictionary()

@@ -181,17 +181,34 @@ VersionNumber SubscriberHandle::commit() const {
   return take(std::move(committed));
 }
 
+nb::dict SubscriberHandle::activate(VersionNumber version, bool hold, bool as_group, double within_seconds) const {
+  static_cast<void>(get());
+  const auto within = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(within_seconds));
+  const ActivationRequest request = {
+      .version = version, .hold = hold, .as_group = as_group, .expected_epoch = {}, .within = within};
+  const ActivationTarget publisher = publisher_;
+  const ActivationReport report = take(call_unlocked([&] { return ask_activate(publisher, request); }));
+  nb::dict answer;
+  answer["current"] = to_python(report.current);
+  answer["members"] = report.members;
+  answer["behind"] = report.behind;
+  return answer;
+}
+
 namespace {
 
 SubscriberHandle* open_subscriber(SubscriberOptions options, bool queue_updates) {
   auto open = std::make_shared<OpenSubscriber>();
   open->news = std::make_shared<UpdateNews>(queue_updates);
   options.on_update = [news = open->news](const Update& update) { news->tell(update); };
-  std::string model = options.model;
-  std::string directory = options.directory;
+  ActivationTarget publisher = {.model = options.model,
+                                // Relays come first.
+                                .at = options.at.empty() ? std::string() : options.at.back(),
+                                .directory = options.directory,
+                                .security = options.security};
   auto opened = call_unlocked([&] { return Subscriber::open(std::move(options)); });
   open->subscriber = take(std::move(opened));
-  return new SubscriberHandle(std::move(open), std::move(model), std::move(directory));
+  return new SubscriberHandle(std::move(open), std::move(publisher));
 }
 
 void bind_pin(nb::module_& module) {
@@ -299,6 +316,8 @@ void bind_subscriber(nb::module_& module) {
       .def("stage", &SubscriberHandle::stage, nb::arg("version"), nb::arg("timeout").none())
       .def("staged_snapshot", &SubscriberHandle::staged_snapshot)
       .def("commit", &SubscriberHandle::commit)
+      .def("activate", &SubscriberHandle::activate, nb::arg("version"), nb::arg("hold"), nb::arg("as_group"),
+           nb::arg("within"))
       .def("news", &SubscriberHandle::news)
       .def("close", &SubscriberHandle::close)
       .def("is_open", &SubscriberHandle::is_open);

@@ -18,6 +18,7 @@
 #include "core/base/fork_guard.h"
 #include "core/base/mutex.h"
 #include "core/base/wake.h"
+#include "transport/current.h"
 #include "transport/subscriber.h"
 
 namespace freshet::python {
@@ -105,8 +106,11 @@ class Pin {
 /// The pointers are guarded by the interpreter's lock.
 class SubscriberHandle {
  public:
-  SubscriberHandle(std::shared_ptr<OpenSubscriber> open, std::string model, std::string directory)
-      : open_(std::move(open)), model_(std::move(model)), directory_(std::move(directory)) {}
+  SubscriberHandle(std::shared_ptr<OpenSubscriber> open, ActivationTarget publisher)
+      : open_(std::move(open)),
+        publisher_(std::move(publisher)),
+        model_(publisher_.model),
+        directory_(publisher_.directory) {}
   ~SubscriberHandle();
 
   VersionNumber wait_for(VersionNumber version, std::optional<double> timeout_seconds) const;
@@ -122,6 +126,8 @@ class SubscriberHandle {
   void stage(VersionNumber version, std::optional<double> timeout_seconds) const;
   VersionNumber commit() const;
   Pin staged_snapshot() const;
+  /// Asks the publisher to make that version current: for all members of the group or none, or for every follower.
+  nanobind::dict activate(VersionNumber version, bool hold, bool as_group, double within_seconds) const;
   std::shared_ptr<UpdateNews> news() const { return get()->news; }
   void close();
   bool is_open() const { return open_ != nullptr; }
@@ -131,6 +137,7 @@ class SubscriberHandle {
   Pin share(const std::shared_ptr<OpenSubscriber>& open, Snapshot snapshot);
 
   std::shared_ptr<OpenSubscriber> open_;
+  ActivationTarget publisher_;
   std::string model_;
   std::string directory_;
   std::weak_ptr<PinnedVersion> newest_;

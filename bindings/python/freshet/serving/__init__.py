@@ -6,10 +6,14 @@
     async def handler(scope, …):
         weights = scope["freshet.snapshot"]                 # one whole version, for all of this request
 
-docs/python/fastapi.md and docs/python/ray-serve.md have what to paste.
+    shadow = freshet.serving.Shadow(subscriber, 0.1, same, commit_when=(500, 0.01), drop_when=(50, 0.2))
+    answer = shadow.handle(predict, request)                # predict(snapshot, request), with the served version
+
+docs/python/fastapi.md, docs/python/ray-serve.md and docs/python/shadow.md have what to paste.
 """
 from ._journal import Journal
 from ._metrics import metrics
 from ._middleware import middleware
+from ._shadow import Counts, Shadow
 
-__all__ = ["Journal", "metrics", "middleware"]
+__all__ = ["Counts", "Journal", "Shadow", "metrics", "middleware"]
