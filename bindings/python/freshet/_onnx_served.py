@@ -43,15 +43,14 @@ def values_of(snapshot: Snapshot, bound: Mapping[str, str], initializers: Mappin
 
 
 class Served:
-    """A session and its weights, which stay mapped as long as this lives. Any thread.
+    """A session with one version of the weights, which stays mapped as long as this lives. Any thread."""
 
-    session    whose initializers are the weights, or, with `as_inputs`, whose graph inputs they are.
-    values     the weights by initializers."""
+    # session: whose initializers are the weights, or, with `as_inputs`, whose graph inputs they are. values: by initializers.
 
     def __init__(self, session: Any, snapshot: Snapshot, values: Dict[str, Any], initializers: Mapping[str, Initializer],
                  as_inputs: bool) -> None:
         self.session = session
-        self.version = snapshot.version
+        self._version = snapshot.version
         self.bound = frozenset(values)
         self.values = values
         self._snapshot = snapshot
@@ -61,25 +60,35 @@ class Served:
         self._outputs = [one.name for one in session.get_outputs()]
         self._bindings: List[Any] = []  # Those that no run is in. There are as many as there were runs at one time.
 
-    def inputs(self) -> List[Any]:
+    def _get_inputs(self) -> List[Any]:
         return [one for one in self.session.get_inputs() if one.name in self._inputs]
 
-    def overridable(self) -> List[Any]:
+    def _get_overridable(self) -> List[Any]:
         mine = [one for one in self.session.get_inputs() if one.name in self._overridable]
         return mine + list(self.session.get_overridable_initializers())
 
-    def run(self, names: Any, feeds: Any, options: Any) -> Answers:
+    @property
+    def version(self) -> int:
+        """The version's number."""
+        return self._version
+
+    def _is_of(self, snapshot: Snapshot) -> bool:
+        return self._snapshot._here().is_of_version(snapshot._here())
+
+    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Answers:
+        """As InferenceSession.run(), with this version's weights."""
+        feeds, options = input_feed, run_options
         if not self._as_inputs:
-            return Answers(self.session.run(names, feeds, options), self.version)
-        names = list(names) if names else self._outputs
+            return Answers(self.session.run(output_names, feeds, options), self._version)
+        names = list(output_names) if output_names else self._outputs
         # A binding takes a run's inputs over to the next one: each run gives all of them, or goes the other way.
         if options is None and type(feeds) is dict and feeds.keys() == self._inputs and len(set(names)) == len(names) \
                 and all(map(_is_plain, feeds.values())):
             try:
-                return Answers(self._run_bound(names, feeds), self.version)
+                return Answers(self._run_bound(names, feeds), self._version)
             except Exception:  # With other classes than those of run(), which tells it below.
                 pass
-        return Answers(self.session.run(names, self._with_weights(feeds), options), self.version)
+        return Answers(self.session.run(names, self._with_weights(feeds), options), self._version)
 
     def _run_bound(self, names: List[str], feeds: Mapping[str, np.ndarray]) -> Any:
         """Weights are bound once for each run at a time, not once a run: with many of them that takes longer than the run."""
@@ -104,7 +113,7 @@ class Served:
     def _with_weights(self, feeds: Any) -> Dict[str, Any]:
         for name in feeds:
             if name in self.bound and name not in self._overridable:
-                raise InvalidArgument(f"feeds: {name} is a weight, which comes from {self._snapshot.model}@{self.version}: leave it out")
+                raise InvalidArgument(f"feeds: {name} is a weight, which comes from {self._snapshot.model}@{self._version}: leave it out")
         return {**self.values, **feeds}
 
 

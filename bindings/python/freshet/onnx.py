@@ -18,13 +18,13 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Sequence
 
 import onnxruntime
 
-from ._errors import Error, FailedPrecondition, InvalidArgument, TimedOut, check_type
+from ._errors import Error, FailedPrecondition, InvalidArgument, TimedOut, Unsupported, check_type
 from ._numbers import whole
 from ._onnx_graph import Graph, listed
 from ._onnx_served import Answers, Served, values_of
 from .subscriber import Snapshot, Subscriber
 
-__all__ = ["Answers", "Session"]
+__all__ = ["Answers", "Served", "Session"]
 
 _log = logging.getLogger("freshet")
 _PATIENCE = 5  # Seconds that close() waits for a session that is being built.
@@ -73,6 +73,7 @@ class Session:
         self._model: "tuple[FrozenSet[str], bytes] | None" = None  # Which initializers gave way, and the model without them.
         self._session: Any = None     # With "inputs": what all versions are bound to.
         self._file_session: Any = None  # What tells of inputs and outputs before a first version came.
+        self._at: "weakref.WeakValueDictionary[int, Served]" = weakref.WeakValueDictionary()  # What at() returned, while it lives.
         self._built = 0
         self._refused: "tuple[int, str] | None" = None  # A version and why it cannot be served.
         self._said_closed = False
@@ -103,6 +104,23 @@ class Session:
 
         Unavailable before a first version came; FailedPrecondition says why the first one cannot be served."""
         return self._newest().run(output_names, input_feed, run_options)
+
+    def at(self, snapshot: Snapshot) -> Served:
+        """This graph with the weights of a snapshot that the caller has, also of a staged one: `session.at(snapshot).run(…)`. For
+        several runs with one version, and for answers of the version that a middleware or a Shadow pinned. The version stays
+        mapped as long as what this returns.
+
+        FailedPrecondition names the tensor that does not fit; Unsupported with mode="session"."""
+        self._check_open()
+        check_type("at(snapshot)", snapshot, Snapshot)
+        if self._mode != "inputs":
+            raise Unsupported("at(snapshot): with mode=\"session\" each version needs a session; mode=\"inputs\" can do it")
+        for known in (self._served, self._at.get(snapshot.version)):
+            if known is not None and known._is_of(snapshot):
+                return known
+        with self._taking:
+            served = self._at[snapshot.version] = self._made(snapshot)
+        return served
 
     def wait_for(self, version: int = 1, timeout: float | None = None) -> int:
         """Waits until this session answers with that version or a later one, and says which. FailedPrecondition says why it
@@ -143,7 +161,7 @@ class Session:
     def get_inputs(self) -> List[Any]:
         """As InferenceSession's: the inputs that a caller feeds, without the weights."""
         served = self._served_or_none()
-        return self._of_file().get_inputs() if served is None else served.inputs()
+        return self._of_file().get_inputs() if served is None else served._get_inputs()
 
     def get_outputs(self) -> List[Any]:
         """As InferenceSession's."""
@@ -152,7 +170,7 @@ class Session:
     def get_overridable_initializers(self) -> List[Any]:
         """As InferenceSession's: what a caller may feed instead of a weight."""
         served = self._served_or_none()
-        return self._of_file().get_overridable_initializers() if served is None else served.overridable()
+        return self._of_file().get_overridable_initializers() if served is None else served._get_overridable()
 
     def get_providers(self) -> List[str]:
         """As InferenceSession's."""

@@ -221,6 +221,9 @@ void bind_pin(nb::module_& module) {
       .def("graph", [](const Pin& pin) { return Graph{pin.get().manifest().architecture}; })
       .def("stale", [](const Pin& pin) { return pin.get().snapshot().stale(); })
       .def("created_unix_ns", [](const Pin& pin) { return pin.get().manifest().created_unix_ns; })
+      // Numbers may begin anew.
+      .def("is_of_version",
+           [](const Pin& pin, const Pin& other) { return &pin.get().manifest() == &other.get().manifest(); })
       .def("size",
            [](const Pin& pin) {
              const auto& specs = pin.get().manifest().architecture->tensors();

@@ -183,6 +183,70 @@ def test_going_back(folder, mode):
         np.testing.assert_allclose(session.run(["h"], {"x": X})[0], X @ weights(1)["w"], rtol=1e-5)
 
 
+def test_runs_with_a_snapshot_of_ones_own(folder):
+    path = saved(folder, affine(**weights(0)))
+    with freshet.Publisher("m", keep_versions=3) as publisher, freshet.Subscriber("m", staged=True) as member, \
+            freshet.onnx.Session(path, member) as session:
+        follows(session, published((publisher, member), weights(1)))
+        with member.snapshot() as snapshot:
+            assert session.at(snapshot) is session._served
+        publisher.publish(weights(2), sync=True)
+        member.stage(2, 60)
+        with member.staged_snapshot() as snapshot:
+            staged = session.at(snapshot)
+            assert session.at(snapshot) is staged and staged.version == 2
+            assert staged.values["w"].data_ptr() == snapshot["w"].ctypes.data
+        for names, feeds in ((["y"], {"x": X}), (["y"], {"x": X.tolist()})):
+            answers = staged.run(names, feeds)
+            assert answers.weight_version == 2
+            np.testing.assert_allclose(answers[0], X @ weights(2)["w"] + weights(2)["b"], rtol=1e-5)
+        assert session.run(["y"], {"x": X}).weight_version == 1
+        member.commit()
+        assert session.run(["y"], {"x": X}).weight_version == 2
+        publisher.publish({"w": np.ones(3, np.float32)}, sync=True, graph=architecture({"w": np.ones(3, np.float32)}))
+        member.stage(3, 60)
+        with member.staged_snapshot() as snapshot, pytest.raises(freshet.FailedPrecondition, match="m@3.* tensor "):
+            session.at(snapshot)
+        with pytest.raises(freshet.InvalidArgument, match="Snapshot"):
+            session.at(3)
+        with freshet.onnx.Session(path, member, "session") as built, member.snapshot() as snapshot, \
+                pytest.raises(freshet.Unsupported, match="inputs"):
+            built.at(snapshot)
+
+
+def test_a_shadow_of_a_session(folder):
+    with freshet.Publisher("m", keep_versions=3) as publisher, freshet.Subscriber("m", staged=True) as member, \
+            freshet.onnx.Session(saved(folder, affine(**weights(0))), member) as session, \
+            freshet.serving.Shadow(member, 1, lambda a, b: (a.weight_version, b.weight_version) == (1, 2)) as shadow:
+        follows(session, published((publisher, member), weights(1)))
+        publisher.publish(weights(2), sync=True)
+        member.stage(2, 60)
+        for _ in range(5):
+            assert shadow.handle(lambda snapshot, x: session.at(snapshot).run(["y"], {"x": x}), X).weight_version == 1
+        assert eventually(lambda: shadow.counts["same"] == 5)
+
+
+def test_a_module_of_pytorch(pair, folder):
+    """The page's lines: the exporter keeps the parameters' names."""
+    torch = pytest.importorskip("torch")
+    import freshet.torch
+    module = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+    for inputs in (torch.ones(2, 4), torch.ones(2, 5, 4)):  # Gemm; a product of a transposed matrix.
+        path = f"{folder}/{inputs.dim()}.onnx"
+        torch.onnx.export(module, (inputs,), path, dynamo=False, do_constant_folding=False)
+        with freshet.onnx.Session(path, pair[1]) as session:
+            for _ in range(2):
+                with torch.no_grad():
+                    for parameter in module.parameters():
+                        parameter += torch.randn_like(parameter)
+                    want = module(inputs).numpy()
+                version = freshet.torch.publish(pair[0], module, sync=True).version
+                follows(session, version)
+                (fed,) = session.get_inputs()
+                np.testing.assert_allclose(session.run(None, {fed.name: inputs.numpy()})[0], want, rtol=1e-4, atol=1e-5)
+            assert session.status()["kept"] == []
+
+
 @both
 def test_what_is_not_published_has_the_files_values(pair, folder, mode):
     file = weights(0)

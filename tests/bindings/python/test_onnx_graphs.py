@@ -66,6 +66,22 @@ def test_external_data_that_cannot_be_read(pair, folder, mode):
             session.run(None, {"x": X})
 
 
+@ways
+def test_more_than_a_message_holds(pair, folder, monkeypatch, how):
+    """As of a model over 2 GiB: what is published is not in the message, unless it has to be."""
+    path = saved(folder, affine(**weights(0, (300, 3))))
+    monkeypatch.setattr("freshet._onnx_graph.BYTES_MAX", 2000)
+    tensors = weights(1, (300, 3))
+    with freshet.onnx.Session(path, pair[1], **how) as session:
+        published(pair, tensors)
+        x = np.ones((1, 300), np.float32)
+        if "sess_options" in how:
+            with pytest.raises(freshet.FailedPrecondition, match="2 GiB.*function"):
+                session.run(None, {"x": x})
+        else:
+            np.testing.assert_allclose(session.run(["h"], {"x": x})[0], x @ tensors["w"], rtol=1e-4)
+
+
 @both
 def test_a_file_cannot_name_a_file_elsewhere(pair, folder, mode):
     os.mkdir(f"{folder}/models")
