@@ -190,6 +190,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
+        """close() was called."""
         return self._closed
 
     def close(self) -> None:
@@ -200,6 +201,7 @@ class Session:
         self._ended()
         if self._pid == os.getpid() and threading.current_thread() is not self._follower:
             self._follower.join(_PATIENCE)
+            self._served = self._session = None  # What a run or the follower had begun to take.
 
     def __enter__(self) -> "Session":
         return self

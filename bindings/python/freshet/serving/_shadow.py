@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import math
 import os
@@ -156,6 +157,7 @@ class Shadow:
 
     @property
     def closed(self) -> bool:
+        """close() was called."""
         return self._closed
 
     def close(self) -> None:
@@ -246,6 +248,9 @@ class Shadow:
             return
         try:
             answer = request.function(request.staged, *request.arguments, **request.named)
+            if inspect.iscoroutine(answer):
+                answer.close()
+                raise InvalidArgument("handle() calls functions, and awaits none: call it where the function runs, in a thread")
             outcome = "same" if self._compare(request.answer, answer) else "different"
         except BaseException as error:  # Of the user's function: SystemExit too ends nothing here.
             outcome = "failed"
