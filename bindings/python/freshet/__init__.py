@@ -31,10 +31,11 @@ __all__ = ["AlreadyExists", "Cancelled", "CheckpointTensor", "Checkpointer", "Co
            "Unavailable", "Unsupported", "Version", "from_state_dict", "load_weights", "save_weights", "to_state_dict"]
 
 if TYPE_CHECKING:
-    from . import deephyper as deephyper, keras as keras, onnx as onnx, serving as serving, tier as tier, torch as torch
+    from . import (deephyper as deephyper, keras as keras, onnx as onnx, serving as serving, tier as tier, torch as torch,
+                   triton as triton)
 
 # Modules that the first use imports, and the framework that each imports in turn.
-_LATER = {"deephyper": None, "keras": "keras", "onnx": "onnxruntime", "serving": None, "tier": None, "torch": "torch"}
+_LATER = {"deephyper": None, "keras": "keras", "onnx": "onnxruntime", "serving": None, "tier": None, "torch": "torch", "triton": None}
 
 
 def __getattr__(name: str) -> Any:

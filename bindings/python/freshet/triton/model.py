@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base class of a model in Triton's Python backend."""
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import time
+import traceback
+from typing import Any, Dict, List, Mapping
+
+import numpy as np
+
+from .._errors import Cancelled, Error, InvalidArgument, TimedOut, Unavailable
+from ..subscriber import Snapshot, Subscriber
+from ._config import Config, Wish, settings_of, wish_of
+from ._tensors import array_of, check_outputs, tensor_of
+
+# How long an instance waits for a version at a time while requests wait, and so how long it keeps another request waiting.
+_PAUSE = 0.002
+_FIRST = 0.5       # Seconds that an instance which starts waits for a first version.
+_FORGET = 60.0     # Seconds after its end, a wait whose request never came back is forgotten.
+_TRACES_MAX = 100  # Places of the user's code whose traceback goes to the server's log, once each.
+
+
+class Model:
+    """A Triton model whose weights are a published model's newest version. Subclass it as TritonPythonModel in 1/model.py, and
+    write infer(). Triton makes an object for each instance, each in a process of its own; all of them map the same memory.
+
+    Class attributes, which `parameters` of config.pbtxt override under the same names after "freshet.":
+
+    model                   the published model's name; "": Triton's name of the model.
+    at, keys, server_key, channel, directory
+                            as Subscriber() takes them. Names of files may be relative to the model's folder.
+    label                   how `freshet top` shows an instance; "": its name in Triton.
+    min_version_timeout_ms  how long a request with `min_version` waits that does not say so itself.
+
+    A request may have the parameters `min_version` (this version or a later one answers it) and `min_version_timeout_ms`.
+    An output `weight_version` (TYPE_INT64, dims [1]) in config.pbtxt has the number of the version that answered.
+    """
+
+    model: str = ""
+    at: str | None = None
+    keys: str | None = None
+    server_key: str | None = None
+    channel: str = "auto"
+    directory: str | None = None
+    label: str = ""
+    min_version_timeout_ms: float = 1000
+
+    def infer(self, weights: Snapshot, inputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        """Answers one request: outputs by their names in config.pbtxt, arrays of the types that it lists. `weights` is one whole
+        version, a mapping of names to read-only arrays, with `.version` and `.metrics`; `inputs` has the request's arrays,
+        read-only too, and with the batch first where the config has max_batch_size. Both are the request's alone: copy what
+        shall outlive it. What infer() raises is the answer of this request, and of no other."""
+        raise NotImplementedError(f"{type(self).__name__} has no infer(self, weights, inputs)")
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Triton calls it once for each instance. A trainer need not be there. InvalidArgument names a setting that is wrong."""
+        # Triton's own module: it exists within the server's processes alone.
+        self._triton: Any = importlib.import_module("triton_python_backend_utils")
+        self._config = Config(json.loads(args["model_config"]))
+        settings = settings_of(self, self._config, args["model_repository"])
+        self._timeout_ms = settings.pop("min_version_timeout_ms")
+        self._name = settings.pop("model") or args["model_name"]
+        settings["label"] = settings["label"] or f"triton {args['model_instance_name']}"
+        self._ends: Dict[Any, float] = {}  # When the waits of requests that were put back end, by their sequences.
+        self._traced: set[str] = set()
+        if not self._config.can_put_back:
+            self._log("log_warn", f"{args['model_name']}: a request that waits for its min_version stops its instance: config.pbtxt "
+                                  f"lacks `sequence_batching {{ iterative_sequence: true oldest {{ … }} }}`")
+        self._subscriber = Subscriber(self._name, **settings)
+        with contextlib.suppress(Error):  # An instance that starts again has a version when it takes requests.
+            self._subscriber.wait_for(timeout=_FIRST)
+
+    def finalize(self) -> None:
+        """Triton calls it when the instance ends."""
+        self._subscriber.close()
+
+    def execute(self, requests: List[Any]) -> List[Any]:
+        """Triton calls it with requests that come together. All of them that need not wait are answered with one version."""
+        answers: List[Any] = [None] * len(requests)
+        wishes: Dict[int, Wish] = {}
+        for index, request in enumerate(requests):
+            try:
+                wishes[index] = wish_of(request.parameters(), self._timeout_ms)
+            except InvalidArgument as error:
+                answers[index] = self._refusal(error, "INVALID_ARG")
+        waiting = self._answer(requests, wishes, answers)
+        if waiting:
+            self._wait(requests, {index: wishes[index] for index in waiting}, answers)
+        return answers
+
+    def _answer(self, requests: List[Any], wishes: Mapping[int, Wish], answers: List[Any]) -> List[int]:
+        """Answers those that the served version is new enough for; gives the others."""
+        try:
+            weights = self._subscriber.snapshot()
+        except Error as error:
+            for index, wish in wishes.items():
+                if wish.min_version == 0:
+                    answers[index] = self._refusal(error, "UNAVAILABLE" if isinstance(error, Unavailable) else "INTERNAL")
+            return [index for index in wishes if answers[index] is None]
+        with weights:
+            version = weights.version
+            for index, wish in wishes.items():
+                if wish.min_version <= version:
+                    answers[index] = self._inferred(requests[index], weights)
+            return [index for index in wishes if answers[index] is None]
+
+    def _wait(self, requests: List[Any], wishes: Mapping[int, Wish], answers: List[Any]) -> None:
+        """Requests whose version is not there yet. An instance runs one execute() at a time; so these go back to Triton's queue,
+        behind the requests that came meanwhile, until their time is over. Where Triton cannot put them back, they wait here,
+        after the others of the batch were computed."""
+        now = time.monotonic()
+        ends = {index: self._ends.pop(requests[index].correlation_id(), now + wish.timeout_ms / 1000)
+                if self._config.can_put_back else now + wish.timeout_ms / 1000 for index, wish in wishes.items()}
+        alone = len(wishes) == len(requests)
+        left = dict(wishes)
+        while left:
+            now = time.monotonic()
+            patience = max(0.0, min(ends[index] for index in left) - now)
+            if self._config.can_put_back:
+                patience = min(patience, _PAUSE) if alone else 0.0
+            wanted = min(wish.min_version for wish in left.values())
+            try:
+                self._subscriber.wait_for(wanted, patience)
+                left = {index: left[index] for index in self._answer(requests, left, answers)}
+            except (TimedOut, Cancelled):
+                pass
+            now = time.monotonic()
+            for index in [index for index in left if ends[index] <= now]:
+                answers[index] = self._too_late(left.pop(index))
+            if self._config.can_put_back:
+                break
+        for index in left:
+            requests[index].set_release_flags(self._triton.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            self._ends[requests[index].correlation_id()] = ends[index]
+        if len(self._ends) > len(left):
+            self._ends = {key: end for key, end in self._ends.items() if end > now - _FORGET}
+
+    def _too_late(self, wish: Wish) -> Any:
+        served = self._subscriber.version
+        has = f"version {served} is served" if served else "no version is served yet"
+        return self._refusal(TimedOut(f"the request asks for version {wish.min_version} or a later one (min_version); "
+                                      f"{has}, after {wish.timeout_ms:g} ms. Ask for an older one, or wait longer "
+                                      f"with min_version_timeout_ms"), "UNAVAILABLE")
+
+    def _inferred(self, request: Any, weights: Snapshot) -> Any:
+        try:
+            inputs = {tensor.name(): array_of(tensor, self._config) for tensor in request.inputs()}
+            outputs = self.infer(weights, inputs)
+            wanted = request.requested_output_names()
+            arrays = check_outputs(outputs, self._config, inputs, wanted, weights.version)
+            return self._triton.InferenceResponse([tensor_of(self._triton, name, array) for name, array in arrays.items()])
+        except BaseException as error:  # SystemExit too: the process answers others.
+            self._trace(error, weights)
+            what = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+            return self._refusal(f"version {weights.version}: {what}",
+                                 "INVALID_ARG" if isinstance(error, InvalidArgument) else "INTERNAL")
+
+    def _refusal(self, why: Any, code: str) -> Any:
+        said = str(why)
+        said = said if said.startswith(f"{self._name}:") else f"{self._name}: {said}"
+        return self._triton.InferenceResponse(error=self._triton.TritonError(said, getattr(self._triton.TritonError, code)))
+
+    def _trace(self, error: BaseException, weights: Snapshot) -> None:
+        """The server's log has the traceback of each place once: a model that fails at each request would fill the disk."""
+        places = traceback.extract_tb(error.__traceback__)
+        place = f"{type(error).__name__} {places[-1].filename}:{places[-1].lineno}" if places else type(error).__name__
+        if place in self._traced or len(self._traced) >= _TRACES_MAX:
+            return
+        self._traced.add(place)
+        self._log("log_error", f"{weights.model}@{weights.version}: a request failed (said once for {place}):\n"
+                  + "".join(traceback.format_exception(type(error), error, error.__traceback__)))
+
+    def _log(self, how: str, text: str) -> None:
+        getattr(self._triton.Logger, how)(text)
