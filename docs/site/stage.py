@@ -16,14 +16,15 @@ LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)")
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 PACKAGE = os.path.join("bindings", "python", "freshet")
 MODULES = {"freshet": "__init__.py", "freshet.keras": "keras.py", "freshet.torch": "torch.py", "freshet.deephyper": "deephyper.py",
-           "freshet.onnx": "onnx.py", "freshet.serving": "serving/__init__.py", "freshet.tier": "tier.py"}
+           "freshet.onnx": "onnx.py", "freshet.serving": "serving/__init__.py", "freshet.tier": "tier.py",
+           "freshet.triton": "triton/__init__.py"}
 # What calls return, and what a module fetches only when it is asked for: neither stands among a module's own names.
 MORE = {"freshet": ["freshet.publisher.Bound", "freshet.subscriber.Update", "freshet.repository.Match", "freshet.repository.Lineage",
                     "freshet.repository.Diff", "freshet.repository.Resumed", "freshet.repository.Sink"],
         "freshet.tier": ["freshet.tier.follow", "freshet.tier.upcoming"]}
 LATE = {"CheckpointCallback": "freshet._keras_checkpoints", "Checkpoints": "freshet._torch_checkpoints",
         "StorageReader": "freshet._torch_storage", "StorageWriter": "freshet._torch_storage",
-        "retire_checkpoint": "freshet._torch_storage"}
+        "retire_checkpoint": "freshet._torch_storage", "Model": "freshet.triton.model"}
 
 
 def pages(root):

@@ -48,6 +48,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_why(root, program);
   add_provider(root, program);
   add_tier(root, program);
+  add_triton(root, program);
   add_doctor(root, program);
   add_completion(root, program);
 }

@@ -42,6 +42,7 @@ void add_bisect(CLI::App& root, Program& program);
 void add_why(CLI::App& root, Program& program);
 void add_provider(CLI::App& root, Program& program);
 void add_tier(CLI::App& root, Program& program);
+void add_triton(CLI::App& root, Program& program);
 void add_doctor(CLI::App& root, Program& program);
 void add_completion(CLI::App& root, Program& program);
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "tests/bindings/cli/support/model_bytes.h"
 #include "tests/bindings/cli/support/program.h"
@@ -35,6 +36,9 @@ TEST(Usage, WrongLinesSayWhatIsWrongAndExitWithTwo) {
       {"repo", "--repo", "x", "put", "net", "--weights", "f", "--quality", "nan"},
       {"repo", "--repo", "x", "put", "net", "--weights", "f", "--tag", "novalue"},
       {"completion", "tcsh"},
+      {"triton"},
+      {"triton", "new"},
+      {"triton", "serve", "models", "--nonsense"},
       {"provider", "--repo", "x", "--join", ""},
       {"provider", "--repo", "x", "--join", "nonsense"},
       {"provider", "--repo", "x", "--reached-at", "tcp://*:7080", "--join", "tcp://127.0.0.1:7081"},
@@ -55,6 +59,23 @@ TEST(Usage, AWordThatIsNoCommandIsNamed) {
   EXPECT_THAT(run({"repo", "--repo", "x", "lst"}).err, HasSubstr("repo has no command \"lst\""));
   EXPECT_THAT(run({"repo", "--repo", "x"}).err, testing::Not(HasSubstr("has no command")));
   EXPECT_THAT(run({"--nonsense"}).err, testing::Not(HasSubstr("has no command")));
+}
+
+TEST(Usage, TritonHandsItsLineToPythonAndNamesAPythonThatItCannotStart) {
+  const Ended absent = run({"triton", "serve", "models"}, {{"FRESHET_PYTHON", "/absent/python3"}});
+  EXPECT_EQ(absent.exit_code, 3);
+  EXPECT_THAT(absent.err, HasSubstr("/absent/python3"));
+  EXPECT_THAT(absent.err, HasSubstr("FRESHET_PYTHON"));
+  TemporaryFolder folder;
+  write_file(folder / "python3", "#!/bin/sh\nshift 2\nprintf '%s\\n' \"$@\"\n");
+  std::filesystem::permissions(folder / "python3", std::filesystem::perms::owner_all);
+  const Ended handed = run(
+      {"triton", "--json", "new", "models/m", "--input", "x:FP32:-1,64", "--input=z:BOOL:2", "--output", "y:FP32:1"},
+      {{"FRESHET_PYTHON", folder / "python3"}});
+  EXPECT_EQ(handed.out, "new\nmodels/m\n--input=x:FP32:-1,64\n--input=z:BOOL:2\n--output=y:FP32:1\n--json\n");
+  const Ended served = run({"triton", "serve", "models", "--http-port", "0", "--", "--model-control-mode=poll"},
+                           {{"FRESHET_PYTHON", folder / "python3"}});
+  EXPECT_EQ(served.out, "serve\nmodels\n--http-port=0\n--\n--model-control-mode=poll\n");
 }
 
 TEST(Usage, HelpAndVersionAreNoErrors) {
@@ -90,7 +111,8 @@ TEST(Completion, ScriptsKnowEveryCommand) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const Ended ended = run({"completion", shell});
     EXPECT_EQ(ended.exit_code, 0);
-    for (const char* word : {"doctor", "lineage", "repo", "ancestor"}) EXPECT_THAT(ended.out, HasSubstr(word)) << shell;
+    for (const char* word : {"doctor", "lineage", "repo", "ancestor", "triton", "http-port"})
+      EXPECT_THAT(ended.out, HasSubstr(word)) << shell;
   }
 }
 

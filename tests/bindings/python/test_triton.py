@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -279,6 +280,18 @@ def test_new_writes_infer_for_what_is_published(place, folder):
     assert run("new", os.path.join(folder, "none"), "--timeout", "0", code=1)
     assert "x:FP32" in run("new", os.path.join(folder, "none"), "--input", "x:FLOAT:3", code=2)
     assert not os.path.exists(os.path.join(folder, "none")) and os.listdir(folder) == ["linear"]
+
+
+def test_the_command_hands_its_line_over(folder):
+    command = shutil.which("freshet", path=os.path.dirname(sys.executable))
+    if command is None:
+        pytest.skip("without the command freshet beside this Python")
+    ran = subprocess.run([command, "triton", "new", os.path.join(folder, "m"), "--timeout", "0", "--input", "x:FP32:-1,4", "--output=y:FP32:-1",
+                          "--json"], text=True, capture_output=True, timeout=PATIENCE)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["folder"] == os.path.join(folder, "m")
+    with open(os.path.join(folder, "m", "config.pbtxt"), encoding="utf-8") as file:
+        assert "TYPE_FP32 dims: [-1, 4]" in file.read()
 
 
 def test_what_keeps_a_server_from_starting_is_named(folder, monkeypatch, capsys):
