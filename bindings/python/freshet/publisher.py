@@ -39,6 +39,8 @@ class Publisher(Handle):
     graph           the architecture: a dictionary, a graph file's text or path; None guesses a chain of layers.
     keep_versions   so many of the last versions can be rolled back to; 0: one, two with `listen`.
     group_commit    subscribers that were opened `staged` get each version together.
+    arena_copies    how much memory the first publish takes, in copies of the model: 1 to 64. More is taken when a version needs
+                    it, which takes that publish longer. 1 is least; 2 holds two versions that have no tensor in common.
     resume          (repository, "m" or "m@3"): the lineage goes on from there; what was restored is `resumed`.
 
     Any thread; after a fork each call of the child is FailedPrecondition.
@@ -47,7 +49,8 @@ class Publisher(Handle):
     @all_or_nothing
     def __init__(self, model: str, *, listen: str | None = None, keys: str | None = None, allow: str | None = None,
                  channels: str = "auto", directory: str | None = None, graph: GraphLike | None = None,
-                 keep_versions: int = 0, group_commit: bool = False, resume: Any = None) -> None:
+                 keep_versions: int = 0, group_commit: bool = False, resume: Any = None,
+                 arena_copies: float = 3.0) -> None:
         self.model = model
         self._training: Any = None  # What freshet.torch.publish() knows of the loop.
         self.resumed = None
@@ -65,7 +68,7 @@ class Publisher(Handle):
         self._said_skipped = False
         self._skipped_graph: Any = None  # The architecture that came with a version for which there was no room.
         self._core = _core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
-                                          path_of(directory), given, keep_versions, group_commit, record)
+                                          path_of(directory), given, keep_versions, group_commit, arena_copies, record)
         self._opened()
         self._since = time.monotonic()
 

@@ -251,20 +251,21 @@ void bind_publisher(nb::module_& module) {
           "open",
           [](std::string model, std::string listen, std::string keys, std::string allow, const std::string& channels,
              std::string directory, const std::optional<Graph>& graph, std::size_t keep_versions, bool group_commit,
-             const VersionRecord* resumed) {
+             double arena_copies, const VersionRecord* resumed) {
             return open_publisher(
                 {.model = std::move(model),
                  .hub_options = {.listen = std::move(listen),
                                  .directory = std::move(directory),
                                  .channels = take(parse_channel_choice(channels)),
                                  .security = {.key_file = std::move(keys), .allow_file = std::move(allow)}},
+                 .arena_copies = arena_copies,
                  .keep_versions = keep_versions,
                  .group_commit = group_commit},
                 graph, resumed);
           },
           nb::arg("model"), nb::arg("listen"), nb::arg("keys"), nb::arg("allow"), nb::arg("channels"),
           nb::arg("directory"), nb::arg("graph").none(), nb::arg("keep_versions"), nb::arg("group_commit"),
-          nb::arg("resumed").none(), nb::rv_policy::take_ownership)
+          nb::arg("arena_copies"), nb::arg("resumed").none(), nb::rv_policy::take_ownership)
       .def("bind", &PublisherHandle::bind, nb::arg("tensors"))
       .def(
           "publish",
