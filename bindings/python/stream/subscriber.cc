@@ -181,11 +181,12 @@ VersionNumber SubscriberHandle::commit() const {
   return take(std::move(committed));
 }
 
-nb::dict SubscriberHandle::activate(VersionNumber version, bool hold, bool as_group, double within_seconds) const {
+nb::dict SubscriberHandle::activate(VersionNumber version, bool hold, bool as_group, std::uint64_t epoch,
+                                    double within_seconds) const {
   static_cast<void>(get());
   const auto within = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(within_seconds));
   const ActivationRequest request = {
-      .version = version, .hold = hold, .as_group = as_group, .expected_epoch = {}, .within = within};
+      .version = version, .hold = hold, .as_group = as_group, .expected_epoch = epoch, .within = within};
   const ActivationTarget publisher = publisher_;
   const ActivationReport report = take(call_unlocked([&] { return ask_activate(publisher, request); }));
   nb::dict answer;
@@ -320,7 +321,7 @@ void bind_subscriber(nb::module_& module) {
       .def("staged_snapshot", &SubscriberHandle::staged_snapshot)
       .def("commit", &SubscriberHandle::commit)
       .def("activate", &SubscriberHandle::activate, nb::arg("version"), nb::arg("hold"), nb::arg("as_group"),
-           nb::arg("within"))
+           nb::arg("epoch"), nb::arg("within"))
       .def("news", &SubscriberHandle::news)
       .def("close", &SubscriberHandle::close)
       .def("is_open", &SubscriberHandle::is_open);

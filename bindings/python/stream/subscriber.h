@@ -126,8 +126,10 @@ class SubscriberHandle {
   void stage(VersionNumber version, std::optional<double> timeout_seconds) const;
   VersionNumber commit() const;
   Pin staged_snapshot() const;
-  /// Asks the publisher to make that version current: for all members of the group or none, or for every follower.
-  nanobind::dict activate(VersionNumber version, bool hold, bool as_group, double within_seconds) const;
+  /// Asks the publisher to make that version current, while `epoch` is: for all members of the group or none, or for
+  /// every follower.
+  nanobind::dict activate(VersionNumber version, bool hold, bool as_group, std::uint64_t epoch,
+                          double within_seconds) const;
   std::shared_ptr<UpdateNews> news() const { return get()->news; }
   void close();
   bool is_open() const { return open_ != nullptr; }

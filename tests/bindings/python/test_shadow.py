@@ -119,6 +119,46 @@ def test_a_good_version_is_committed_by_all_members(group):
         assert shadow.counts["shadowed"] == 20 and shadow.version == 2
 
 
+def test_a_decision_that_was_overtaken_changes_nothing(group):
+    with Shadow(group[1], 1, equal, commit_when=(1, 0)) as shadow, Shadow(group[2], 1, equal) as late:
+        staged(group, 1)
+        before = group[2].status()
+        assert before["current"]["version"] == 2 and before["serving"] == 1
+        shadow.handle(predict, ONES)
+        assert eventually(lambda: shadow.decisions == {2: "committed"})
+        for decide in (late._commit, late._drop):
+            with pytest.raises(freshet.Cancelled, match="others decided"):
+                decide(2, before)
+        group[2].wait_for(2, PATIENCE)
+        assert [member.version for member in group[1:]] == [2, 2] and group[0].stat()["current"]["version"] == 2
+
+
+def test_each_member_may_decide_and_nobody_goes_back(group):
+    """Both have seen enough at the same time, again and again."""
+    seen = {1: [], 2: []}
+    with Shadow(group[1], 1, equal, commit_when=(3, 0)) as one, Shadow(group[2], 1, equal, commit_when=(3, 0)) as other:
+        ended = threading.Event()
+
+        def serve(member, shadow):
+            while not ended.is_set():
+                shadow.handle(predict, ONES)
+                with group[member].snapshot() as snapshot:
+                    seen[member].append(snapshot.version)
+
+        threads = [threading.Thread(target=serve, args=pair) for pair in ((1, one), (2, other))]
+        for thread in threads:
+            thread.start()
+        for version in range(2, 6):
+            assert group[0].publish(weights(1), sync=True).version == version
+            assert eventually(lambda: [member.version for member in group[1:]] == [version, version])
+        ended.set()
+        for thread in threads:
+            thread.join()
+        assert "committed" in {**one.decisions, **other.decisions}.values()
+    for versions in seen.values():
+        assert versions == sorted(versions)
+
+
 def test_a_bad_version_is_dropped_for_all_followers(group, caplog):
     with freshet.Subscriber("m") as follower, Shadow(group[1], 1, equal, commit_when=(100, 0.1), drop_when=(5, 0.5)) as shadow, \
             Shadow(group[2], 1, equal) as neighbour:

@@ -13,7 +13,7 @@ import time
 import weakref
 from typing import Any, Callable, Dict, Iterable, NamedTuple, Set, Tuple, TypeVar
 
-from .._errors import Error, FailedPrecondition, InvalidArgument, NotFound, check_type
+from .._errors import Cancelled, Error, FailedPrecondition, InvalidArgument, NotFound, check_type
 from .._numbers import whole
 from ..subscriber import Snapshot, Subscriber
 
@@ -22,6 +22,7 @@ _When = Tuple[int, float]
 _log = logging.getLogger("freshet")
 _PATIENCE = 5      # Seconds that close() waits for a comparison that is on its way.
 _AGAIN = 1.0       # Seconds after which what failed is tried again.
+_NEWS = 0.5        # Seconds after which the decision of another member is known here.
 _WITHIN_MAX = 3600.0
 
 
@@ -146,7 +147,7 @@ class Shadow:
 
     @property
     def decisions(self) -> Dict[int, str]:
-        """By version: "committed" and "dropped", by this Shadow; "ended", where others decided while it counted."""
+        """By version: "committed" and "dropped", by this Shadow; "ended", where others decided before."""
         with self._lock:
             return dict(self._decisions)
 
@@ -183,6 +184,8 @@ class Shadow:
         with self._lock:
             if self._is_deciding:
                 return None
+            if status["serving"] == self._version != 0 and self._version not in self._decisions:
+                self._decide("ended")  # Another member committed it, or the program did.
             staged = status["staged"]
             self._epoch = status["current"]["epoch"] if self._epoch is None else self._epoch
             if staged in self._decisions or staged == status["serving"]:
@@ -278,41 +281,51 @@ class Shadow:
 
     def _carry_out(self, what: str, version: int) -> None:
         call = self._drop if what == "dropped" else self._commit
-        failed = self._tries(what, version, lambda: call(version))
+        failed = self._tries(what, version, lambda: call(version, self._subscriber.status()))
         with self._lock:
             self._is_deciding = False
             if what == "dropped" or failed is None:
                 self._decide(what)
             elif failed.code == "not_found" and self._subscriber.status()["connected"]:
                 self._decide("ended")  # Another run of the trainer, which does not have it.
+            elif failed.code == "cancelled":
+                self._decide("ended")
             self._epoch = None
             counts = dict(self._counts)
         if failed is None:
             _log.info("%s@%d was %s after %s", self._subscriber.model, version, what, counts)
 
-    def _commit(self, version: int) -> None:
+    def _commit(self, version: int, status: Dict[str, Any]) -> None:
         """All members or none. What was published is current, though members do not serve it: it gives way first, since making the
         current version current changes nothing."""
-        core = self._subscriber._core
-        status = core.status()
+        epoch = status["current"]["epoch"]
         if status["current"]["hold"]:
             raise FailedPrecondition(f"{self._subscriber.model}@{status['current']['version']} is held: release it first")
         if status["current"]["version"] == version and status["serving"] != version:
             try:
-                self._make_current(status["serving"])
+                epoch = self._make_current(status["serving"], epoch)
             except NotFound:  # Of a trainer that began anew. Members take what is activated: holding it is, and so is the release.
-                self._make_current(version, hold=True)
-        self._make_current(version, as_group=True)
-        core.wait_for(version, self._within)
+                epoch = self._make_current(version, epoch, hold=True)
+        self._make_current(version, epoch, as_group=True)
+        self._subscriber.wait_for(version, self._within)
 
-    def _make_current(self, version: int, hold: bool = False, as_group: bool = False) -> None:
-        self._subscriber._core.activate(version, hold, as_group, self._within)
-
-    def _drop(self, version: int) -> None:
+    def _drop(self, version: int, status: Dict[str, Any]) -> None:
         """Where a later version is current by now, followers have left the dropped one already."""
-        status = self._subscriber.status()
         if status["current"]["version"] == version:
-            self._make_current(status["serving"])
+            self._make_current(status["serving"], status["current"]["epoch"])
+
+    def _make_current(self, version: int, epoch: int, hold: bool = False, as_group: bool = False) -> int:
+        """Which epoch began. Cancelled, if another decision began one before: each Shadow of the group may decide."""
+        core = self._subscriber._core
+        try:
+            return core.activate(version, hold, as_group, epoch, self._within)["current"]["epoch"]
+        except FailedPrecondition as error:
+            end = time.monotonic() + _NEWS
+            while time.monotonic() < end:
+                if core.status()["current"]["epoch"] > epoch:
+                    raise Cancelled(f"others decided: {error}") from None
+                time.sleep(0.005)
+            raise
 
     def _tries(self, what: str, version: int, call: Callable[[], Any]) -> Error | None:
         """What went wrong, which is told once for each version."""
@@ -320,6 +333,8 @@ class Shadow:
             call()
         except Error as error:
             done = "staged" if what == "stage" else what
+            if error.code == "cancelled":
+                return error
             self._error = f"{self._subscriber.model}@{version} was not {done}: {error}"
             with self._lock:
                 self._tried[what] = time.monotonic() + _AGAIN
