@@ -7,6 +7,7 @@
 """
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -27,7 +28,9 @@ from .subscriber import Snapshot, Subscriber
 __all__ = ["Answers", "Served", "Session"]
 
 _log = logging.getLogger("freshet")
-_PATIENCE = 5  # Seconds that close() waits for a session that is being built.
+_PATIENCE = 5          # Seconds that close() waits for a session that is being built.
+_PATIENCE_AT_END = 60  # Likewise when the program ends: Python ends a thread within onnxruntime by aborting.
+_open: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
 class Session:
@@ -85,6 +88,7 @@ class Session:
         self._follower = threading.Thread(target=_follow, args=(weakref.ref(self), news, stopped), daemon=True,
                                           name=f"freshet.onnx {subscriber.model}")
         self._follower.start()
+        _open.add(self)
 
     def _checked(self, names: Mapping[str, str] | None) -> Dict[str, str]:
         if names is None:
@@ -196,11 +200,14 @@ class Session:
     def close(self) -> None:
         """Lets go of the weights; runs that are on their way end as they began. The subscriber stays open. Closing twice does
         nothing."""
+        self._close(_PATIENCE)
+
+    def _close(self, patience: float) -> None:
         self._closed = True
         self._served = self._session = self._file_session = None
         self._ended()
         if self._pid == os.getpid() and threading.current_thread() is not self._follower:
-            self._follower.join(_PATIENCE)
+            self._follower.join(patience)
             self._served = self._session = None  # What a run or the follower had begun to take.
 
     def __enter__(self) -> "Session":
@@ -377,3 +384,9 @@ def _follow(session_of: "Callable[[], Session | None]", news: Any, stopped: int)
     finally:
         news.remove_descriptor(descriptor)
         os.close(stopped)
+
+
+@atexit.register
+def _close_all() -> None:
+    for session in list(_open):
+        session._close(_PATIENCE_AT_END)

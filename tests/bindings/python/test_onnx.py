@@ -407,3 +407,24 @@ def test_a_forked_child_is_told_so(folder, program):
     """, saved(folder, affine(**weights(0))))
     assert one.line() == "7" and one.line() == "followed"
     assert one.end()[0] == 0
+
+
+def test_a_program_ends_while_a_session_is_built(folder, program):
+    """Where the thread that builds it were cut off, onnxruntime would abort the process."""
+    one = program("""
+        import sys, threading, numpy as np, onnxruntime, freshet, freshet.onnx
+        publisher, subscriber = freshet.Publisher("m"), freshet.Subscriber("m")
+        begun = threading.Event()
+
+        def options():
+            begun.set()
+            return onnxruntime.SessionOptions()
+
+        session = freshet.onnx.Session(sys.argv[1], subscriber, "session", sess_options=options)
+        publisher.publish({"w": np.ones((2000, 2000), np.float32), "b": np.ones(2000, np.float32)}, sync=True)
+        begun.wait(60)
+        print("ends")
+    """, saved(folder, affine(**weights(0, (2000, 2000)))))
+    assert one.line() == "ends"
+    code, _, complaints = one.end()
+    assert code == 0, complaints

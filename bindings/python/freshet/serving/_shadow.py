@@ -2,6 +2,7 @@
 """A staged version that answers live requests beside the served one, and whose answers are compared only."""
 from __future__ import annotations
 
+import atexit
 import contextlib
 import inspect
 import logging
@@ -24,6 +25,7 @@ _PATIENCE = 5      # Seconds that close() waits for a comparison that is on its 
 _AGAIN = 1.0       # Seconds after which what failed is tried again.
 _NEWS = 0.5        # Seconds after which the decision of another member is known here.
 _WITHIN_MAX = 3600.0
+_open: "weakref.WeakSet[Shadow]" = weakref.WeakSet()
 
 
 class Counts(Dict[str, int]):
@@ -106,6 +108,7 @@ class Shadow:
         self._worker = threading.Thread(target=_work, args=(weakref.ref(self), self._requests), daemon=True,
                                         name=f"freshet shadow {subscriber.model}")
         self._worker.start()
+        _open.add(self)
 
     def handle(self, function: Callable[..., _Answer], /, *arguments: Any, **named: Any) -> _Answer:
         """What function(snapshot, *arguments) answers with the served version. What it raises is raised. The function and its
@@ -368,6 +371,7 @@ class _Queue:
     def __init__(self, most: int) -> None:
         self._waiting: "queue.Queue[Any]" = queue.Queue(most)
         self._closed = False
+        self._pid = os.getpid()
 
     def offer(self, one: Any) -> bool:
         try:
@@ -382,6 +386,8 @@ class _Queue:
         return None if self._closed else one
 
     def close(self) -> None:
+        if self._pid != os.getpid():  # A thread that is not in this forked child may have its lock.
+            return
         self._closed = True
         with contextlib.suppress(queue.Empty):
             while True:  # Pins of versions go.
@@ -419,3 +425,10 @@ def _when(value: Iterable[Any] | None, what: str) -> _When | None:
     if whole(requests, f"{what}[0]") < 1:
         raise InvalidArgument(f"{what}={value!r:.80}: a decision needs a request")
     return whole(requests, f"{what}[0]"), _part(share, f"{what}[1]")
+
+
+@atexit.register
+def _close_all() -> None:
+    """A thread within another library's code would end with the interpreter, which some libraries do not survive."""
+    for shadow in list(_open):
+        shadow.close()
