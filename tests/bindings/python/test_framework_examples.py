@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -39,6 +40,33 @@ def test_torch_trainer_and_server():
     needs("torch", "sklearn")
     server = start("torch_server.py", "--patience", str(PATIENCE), "--until", "20")
     follow(start("torch_trainer.py"), server, 0.93)
+
+
+def test_rollouts_and_their_trainer():
+    """With two rollouts, one of which is killed amid the training; then with one alone."""
+    needs("torch")
+    trainer = start("rlhf.py", "--max-staleness", "0", "--versions", "60")
+    rollouts = [int(re.fullmatch(rf"rollout {number} is process (\d+)\n", trainer.stdout.readline())[1]) for number in (1, 2)]
+    assert trainer.stdout.readline().startswith("step 10: reward ")
+    os.kill(rollouts[0], signal.SIGKILL)
+    out, err = trainer.communicate(timeout=2 * PATIENCE)
+    assert trainer.returncode == 0, err
+    assert "rollout 1 is gone; 1 left\n" in out
+    told = re.fullmatch(r"reward (\S+) -> (\S+); versions (\d+); samples used (\d+), dropped (\d+); staleness (\S+) versions, at most (\d+); "
+                        r"rollouts overtaken (\d+); processes left 1 of 2", out.splitlines()[-1])
+    assert told, out
+    before, after, versions, used, dropped, mean, most, overtaken = map(float, told.groups())
+    assert before < 0.25 and after > 0.9, "an answer's token is right by chance one time in eight"
+    assert (versions, used, mean, most) == (60, 4 * 60, 0, 0)
+    assert dropped > 0 and overtaken > 0, "a rollout that was asked before a version came is not to be used after it"
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in rollouts)
+
+    trainer = start("rlhf.py", "--rollouts", "1")
+    rollout = int(trainer.stdout.readline().split()[-1])
+    assert trainer.stdout.readline().startswith("step 10: ")
+    os.kill(rollout, signal.SIGKILL)
+    out, err = trainer.communicate(timeout=PATIENCE)
+    assert trainer.returncode == 1 and "no rollout is left: training ended after " in err, out + err
 
 
 def test_keras_trainer_and_server_on_another_backend():
