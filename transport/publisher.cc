@@ -310,7 +310,8 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
                             .tensors = manifest->owners.size(),
                             .changed_tensors = sealed.changed.size(),
                             .changed_bytes = sealed.changed_bytes,
-                            .capture_to_commit = clock_.now() - started};
+                            .capture_to_commit = clock_.now() - started,
+                            .digest = plain_xxh3_of(encoded)};
   count(report);  // Whoever hears of it finds it in stat().
   hub_->commit(options_.model,
                {.manifest = manifest,

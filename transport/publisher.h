@@ -151,6 +151,7 @@ struct CommitReport {
   std::uint64_t changed_tensors = 0;
   std::uint64_t changed_bytes = 0;
   Duration capture_to_commit{};  ///< From the start of publish() until just before the announcement.
+  Digest digest;                 ///< plain_xxh3_of() the encoded manifest: names this version and no other.
 };
 
 struct SubscriberStat {

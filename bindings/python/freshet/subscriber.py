@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Callable, Coroutine, Iterator, Mapping
+from typing import Any, Callable, Coroutine, Iterator, List, Mapping
 
 import numpy as np
 
@@ -71,6 +71,17 @@ class Snapshot(Mapping):
     def graph(self) -> dict:
         """The architecture as a graph file has it (docs/graph-file.md)."""
         return json.loads(self._here().graph().json())
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits that no other version has, of whatever bytes; Publisher.wait_committed() tells the same."""
+        return self._here().digest()
+
+    def changed_since(self, base: "Snapshot") -> List[str]:
+        """The names of the tensors that another version wrote than in `base`, as the owner maps of both have it: all others have the
+        same bytes. All of them where the two are of different architectures."""
+        pin = self._here()
+        return [pin.spec(index)[0] for index in pin.changed_since(base._here())]
 
     @property
     def stale(self) -> bool:

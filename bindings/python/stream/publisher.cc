@@ -191,6 +191,7 @@ nb::dict PublisherHandle::wait_committed(VersionNumber version, std::optional<do
   answer["changed_tensors"] = report.changed_tensors;
   answer["changed_bytes"] = report.changed_bytes;
   answer["capture_to_commit"] = seconds(report.capture_to_commit);
+  answer["digest"] = to_hex(report.digest);
   return answer;
 }
 

@@ -225,6 +225,17 @@ void bind_pin(nb::module_& module) {
       // Numbers may begin anew.
       .def("is_of_version",
            [](const Pin& pin, const Pin& other) { return &pin.get().manifest() == &other.get().manifest(); })
+      .def("digest", [](const Pin& pin) { return to_hex(plain_xxh3_of(encode(pin.get().manifest()))); })
+      .def("changed_since",
+           [](const Pin& pin, const Pin& base) {
+             const Manifest& now = pin.get().manifest();
+             const Manifest& before = base.get().manifest();
+             const bool is_alike = now.architecture->digest() == before.architecture->digest();
+             std::vector<std::uint32_t> changed = now.owners.changed_since(is_alike ? before.owners : OwnerMap());
+             const auto& specs = now.architecture->tensors();
+             std::erase_if(changed, [&](std::uint32_t tensor) { return !is_served(specs[tensor].role); });
+             return changed;
+           })
       .def("size",
            [](const Pin& pin) {
              const auto& specs = pin.get().manifest().architecture->tensors();
