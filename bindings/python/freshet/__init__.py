@@ -32,10 +32,11 @@ __all__ = ["AlreadyExists", "Cancelled", "CheckpointTensor", "Checkpointer", "Co
 
 if TYPE_CHECKING:
     from . import (deephyper as deephyper, keras as keras, onnx as onnx, serving as serving, tier as tier, torch as torch,
-                   triton as triton)
+                   triton as triton, vllm as vllm)
 
 # Modules that the first use imports, and the framework that each imports in turn.
-_LATER = {"deephyper": None, "keras": "keras", "onnx": "onnxruntime", "serving": None, "tier": None, "torch": "torch", "triton": None}
+_LATER = {"deephyper": None, "keras": "keras", "onnx": "onnxruntime", "serving": None, "tier": None, "torch": "torch",
+          "triton": None, "vllm": "vllm"}
 
 
 def __getattr__(name: str) -> Any:
