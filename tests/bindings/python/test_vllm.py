@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """vLLM's engine `freshet`, in vLLM's own base classes and factories: whole versions or none, only what changed, and the version of
 before where a load fails. A server is its workers' engines here, since vLLM's own needs a GPU."""
+import http.server
 import importlib
 import json
 import os
@@ -206,6 +207,42 @@ def test_a_source_of_vllms_is_sent_by_rank_0(vllm, server):
             first.send_weights(checkpoint(4.0))
     finally:
         first.shutdown()
+
+
+def test_vllms_own_client_drives_it_over_http(vllm, server):
+    pytest.importorskip("requests")
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        """The routes of vLLM's server. What a worker raises is a 500, as there."""
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}") or {}
+            try:
+                getattr(server, self.path[1:])(**body)
+                status = 200
+            except Exception:
+                status = 500
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        trainer = trainer_of(vllm, vllm.HTTPVLLMWeightSyncClient(f"http://127.0.0.1:{served.server_port}", timeout=PATIENCE))
+        try:
+            assert trainer.send_weights(checkpoint(1.0)) == 1 and server.told == "1"
+            server.spoils = 0
+            with pytest.raises(Exception, match="500"):
+                trainer.send_weights(checkpoint(2.0))
+            assert all(model.has(checkpoint(1.0)) for model in server.models) and server.active == [False, False]
+            server.spoils = None
+            assert trainer.send_weights(checkpoint(3.0)) == 3 and server.told == "3"
+            assert all(model.has(checkpoint(3.0)) for model in server.models)
+        finally:
+            trainer.shutdown()
+            served.shutdown()
 
 
 def test_a_rank_that_has_another_version_fails_for_all_and_nothing_is_loaded(server, trainer):
