@@ -28,10 +28,11 @@ class JournalHandle {
 
   bool record(std::string_view request, const Pin& pin) const {
     const PinnedVersion& version = pin.get();
+    const std::int64_t now = system_clock().unix_ns();
     return take(get().record({.request = request,
                               .manifest = version.manifest(),
-                              .newest = version.newest_known(),
-                              .served_unix_ns = system_clock().unix_ns()}));
+                              .newest = version.newest_known(now),
+                              .served_unix_ns = now}));
   }
   std::uint64_t lost() const { return get().lost(); }
   void close() { journal_.reset(); }

@@ -165,6 +165,9 @@ std::string journal_line(const JournalEntry& entry) {
 namespace {
 
 Result<std::pair<FileDescriptor, struct stat>> open_journal(const std::string& path) {
+  if (path.find('\0') != std::string::npos) {
+    return fail(Code::invalid_argument, format("a journal's path has a null character: {}", shown(path)));
+  }
   // Opening a pipe must not wait for its reader.
   FileDescriptor file(
       ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, kJournalMode));
@@ -224,9 +227,14 @@ Result<std::shared_ptr<Journal::File>> Journal::next_file(const File& full) {
   return next;
 }
 
-Result<std::shared_ptr<Journal::File>> Journal::file_with_room() {
+Result<std::shared_ptr<Journal::File>> Journal::file_with_room(std::int64_t unix_ns) {
+  constexpr std::int64_t kLookEvery = 1'000'000;
+  constexpr std::uint64_t kLargeBytes = std::uint64_t{1} << 20;
   std::shared_ptr<File> now = file();
   if (!now->is_regular) return now;
+  const std::int64_t since = unix_ns - looked_unix_ns_.load(std::memory_order_relaxed);
+  if (since >= 0 && since < kLookEvery && options_.bytes_max >= kLargeBytes) return now;
+  looked_unix_ns_.store(unix_ns, std::memory_order_relaxed);
   struct stat status = {};
   if (::fstat(now->descriptor.get(), &status) != 0) return fail_errno(errno, "look at the journal " + options_.path);
   const auto size = static_cast<std::uint64_t>(status.st_size);
@@ -254,7 +262,7 @@ Result<bool> Journal::record(const JournalEntry& entry) {
   if (mark_.is_inherited()) FRESHET_TRY(check_not_inherited(mark_, "the journal " + options_.path));
   FRESHET_TRY(check_label("a request's id", entry.request, kRequestBytesMax));
   const std::string line = journal_line(entry);
-  const auto file = file_with_room();
+  const auto file = file_with_room(entry.served_unix_ns);
   if (!file) return lose(file.error());
   const int descriptor = (*file)->descriptor.get();
   ssize_t written = 0;

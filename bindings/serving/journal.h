@@ -75,15 +75,17 @@ class Journal {
 
   Journal(JournalOptions options, std::shared_ptr<File> file);
   std::shared_ptr<File> file() const FRESHET_EXCLUDES(mutex_);
-  /// The file that takes the next line: another one if the file at hand is full or deleted.
-  Result<std::shared_ptr<File>> file_with_room();
+  /// The file that takes the next line: another one if the file at hand is full or deleted. Looks at a large file once
+  /// a millisecond, in which no writers fill all of its successors.
+  Result<std::shared_ptr<File>> file_with_room(std::int64_t unix_ns);
   Result<std::shared_ptr<File>> next_file(const File& full);
   bool lose(const Error& error);
 
   const JournalOptions options_;
   const ForkMark mark_;
   std::atomic<bool> is_rotating_{false};  ///< One thread renames; the others write on.
-  std::atomic<bool> is_losing_{false};    ///< The last line was lost, and that was logged.
+  std::atomic<std::int64_t> looked_unix_ns_{0};
+  std::atomic<bool> is_losing_{false};  ///< The last line was lost, and that was logged.
   std::atomic<std::uint64_t> lost_{0};
   mutable Mutex mutex_;
   std::shared_ptr<File> file_ FRESHET_GUARDED_BY(mutex_);

@@ -41,6 +41,16 @@ PinnedVersion::~PinnedVersion() {
   if (mark_.is_inherited()) static_cast<void>(new Snapshot(std::move(snapshot_)));
 }
 
+VersionNumber PinnedVersion::newest_known(std::int64_t unix_ns) const {
+  constexpr std::int64_t kAgeMax = 1'000'000;
+  const std::int64_t age = unix_ns - newest_known_unix_ns_;
+  if (age < 0 || age > kAgeMax) {
+    newest_known_ = owner_->subscriber->status().newest_known;
+    newest_known_unix_ns_ = unix_ns;
+  }
+  return newest_known_;
+}
+
 Pin::~Pin() {
   if (pinned_ == nullptr || pinned_.use_count() != 1 || !pinned_->is_last_share()) return;
   const Unlocked unlocked;  // The subscriber's thread ends with it.

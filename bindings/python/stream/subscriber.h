@@ -77,8 +77,9 @@ class PinnedVersion {
   bool is_last_share() const { return owner_.use_count() == 1; }
   const Snapshot& snapshot() const { return snapshot_; }
   const Manifest& manifest() const { return snapshot_.manifest(); }
-  /// The newest version that its subscriber knows of.
-  VersionNumber newest_known() const { return owner_->subscriber->status().newest_known; }
+  /// The newest version that its subscriber knew of at most a millisecond before `unix_ns`, which is now: a journal
+  /// asks for each answer. REQUIRES: the interpreter's lock.
+  VersionNumber newest_known(std::int64_t unix_ns) const;
   /// For arrays of Python's: a write that gets past their read-only flag changes pages of this pin alone, which go with
   /// it. REQUIRES: the interpreter's lock.
   Bytes bytes(std::uint32_t tensor) const { return pages_.of(snapshot_, snapshot_.bytes(tensor)); }
@@ -87,6 +88,8 @@ class PinnedVersion {
   std::shared_ptr<OpenSubscriber> owner_;
   Snapshot snapshot_;
   mutable PrivatePages pages_;
+  mutable VersionNumber newest_known_ = 0;
+  mutable std::int64_t newest_known_unix_ns_ = 0;
   ForkMark mark_;
 };
 

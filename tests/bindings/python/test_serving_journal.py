@@ -47,7 +47,7 @@ def test_a_line_has_what_is_known_of_the_version(snapshot, folder):
 
 def test_a_bad_id_is_an_error_and_no_line(snapshot, folder):
     with Journal(folder + "/j") as journal:
-        for request_id in ("", "x" * 129, "a\nb", "a\x1bb", 7, None):
+        for request_id in ("", "x" * 129, "a\nb", "a\x1bb", "\ud800", 7, None):
             with pytest.raises(freshet.InvalidArgument, match="request's id"):
                 journal.record(request_id, snapshot)
         with pytest.raises(freshet.InvalidArgument, match="snapshot"):
@@ -68,6 +68,8 @@ def test_places_that_are_no_files_are_said(folder):
         Journal(folder + "/nowhere/j")
     with pytest.raises(freshet.Error, match="directory"):
         Journal(folder)
+    with pytest.raises(freshet.InvalidArgument, match="null character"):
+        Journal(folder + "/j\0k")
     with pytest.raises(freshet.InvalidArgument, match="1 to 100 files"):
         Journal(folder + "/j", files_max=0)
 

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from .. import _core
-from .._errors import check_type
+from .._errors import InvalidArgument, check_type
 from .._handles import Handle, all_or_nothing
 from .._numbers import whole
 from ..subscriber import Snapshot
@@ -31,7 +31,7 @@ class Journal(Handle):
 
     @all_or_nothing
     def __init__(self, path: str | os.PathLike[str], *, bytes_max: int = 64 << 20, files_max: int = 4) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        self.path = os.path.abspath(os.fsdecode(path))
         self._core = _core.Journal.open(self.path, whole(bytes_max, "bytes_max"), whole(files_max, "files_max"))
         self._record = self._core.record
         self._opened()
@@ -41,7 +41,7 @@ class Journal(Handle):
         characters. Whether the line was written; InvalidArgument for another `request`."""
         try:
             return self._record(request, snapshot._pin)
-        except (AttributeError, TypeError):
+        except (AttributeError, TypeError, UnicodeEncodeError):
             raise _wrong(request, snapshot) from None
 
     @property
@@ -56,6 +56,9 @@ def _wrong(request: Any, snapshot: Any) -> Exception:
         check_type("a request's id", request, str)
         check_type("snapshot", snapshot, Snapshot)
         snapshot._here()
+        request.encode()
+    except UnicodeEncodeError:
+        return InvalidArgument(f"a request's id is UTF-8, not {request!r:.80}")
     except Exception as error:
         return error
     return TypeError("record() takes a request's id and a snapshot")
