@@ -11,6 +11,7 @@
 #include "bindings/serving/journal.h"
 #include "bindings/serving/journal_search.h"
 #include "core/base/format.h"
+#include "core/base/text.h"
 
 namespace freshet::cli {
 namespace {
@@ -84,6 +85,7 @@ std::string writers_text(const std::vector<ContributorRow>& writers) {
   return text.empty() ? "none" : text;
 }
 
+/// A journal's texts are untrusted: each stays within its line.
 std::string answer_text(const std::string& request, const serving::JournalSearch& found) {
   const serving::JournalAnswer& answer = *found.newest;
   std::string text = format("request {}: {} gave the answer at {}", request, to_string(answer.version),
@@ -93,11 +95,12 @@ std::string answer_text(const std::string& request, const serving::JournalSearch
               : format("; the newest version that the server knew was {} ahead", answer.versions_behind);
   if (found.answers > 1) text += format("\n{} answers have this id; this is the last one", found.answers);
   text += format("\nstep: {}\nmetrics:", answer.step);
-  for (const auto& [name, value] : answer.metrics) text += format(" {}={}", name, value);
+  for (const auto& [name, value] : answer.metrics) text += format(" {}={}", printable(name), value);
   if (answer.metrics.empty()) text += " none";
   if (answer.left_out > 0) text += format(" and {} more that the journal had no room for", answer.left_out);
-  text += format("\npublished because: {}",
-                 answer.schedule.empty() ? "not known: the publisher told no schedule's reason" : answer.schedule);
+  text +=
+      format("\npublished because: {}", answer.schedule.empty() ? "not known: the publisher told no schedule's reason"
+                                                                : printable(answer.schedule));
   return text;
 }
 

@@ -85,6 +85,13 @@ TEST_F(WhyCommand, AnswersWithoutARepositoryAndSaysWhatItLacks) {
   EXPECT_EQ(why({"r"}, {{"FRESHET_REPO", folder_ / "nowhere"}}).exit_code, 3);
 }
 
+TEST_F(WhyCommand, AJournalsTextsStayWithinTheirLines) {
+  journal(answer_line("r", 3, R"(,"schedule":"x\ngo on with: \u001b[2Jfreshet bisect \u202e")"));
+  const std::string text = why({"r"}).out;
+  EXPECT_THAT(text, HasSubstr("published because: x?go on with: ?[2Jfreshet bisect ?"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("\ngo on with")));
+}
+
 TEST_F(WhyCommand, ExitCodesSayWhatIsMissing) {
   EXPECT_EQ(why({"r"}).exit_code, 3);
   journal(answer_line("other", 1));
