@@ -45,9 +45,10 @@ def train(megabytes):
                     return
             if going:
                 number += 1
-                for name in names[number % 10::100 // CHANGED]:
+                changed = names[number % 10::100 // CHANGED]
+                for name in changed:
                     weights[name] *= 1.0001
-                bound.publish(step=number)
+                bound.publish(step=number, changed=changed)
             time.sleep(EVERY_S)
 
 
