@@ -99,7 +99,11 @@ def test_the_served_version_stays_mapped_and_an_older_one_is_let_go(pair):
         await pair[1].updated()
         while 1 in held(pair):  # No request comes, and the trainer gets its memory back.
             await asyncio.sleep(0.001)
+        while app._kept.version != 2:
+            await asyncio.sleep(0.001)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         assert (await call(app)).header("x-weight-version") == "2"
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 128, "its pages were mapped before the request came"
         pair[1].close()
         while held(pair):
             await asyncio.sleep(0.001)
