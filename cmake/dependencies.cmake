@@ -75,7 +75,3 @@ endif()
 if(NOT FRESHET_RADOS_INCLUDE)
   message(STATUS "Without librados: a repository in Ceph will be said to be unsupported")
 endif()
-
-if(FRESHET_CUDA)
-  enable_language(CUDA)
-endif()

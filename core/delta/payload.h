@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The frame of an element delta: head, blocks, seal (core/FORMAT.md). For core/delta's own source files.
+/// The frame of an element delta: head, blocks, seal (core/FORMAT.md). For the source files of core/delta, and of the
+/// device's half in core/gpu.
 
 #include <cstddef>
 #include <cstdint>
