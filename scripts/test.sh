@@ -5,11 +5,11 @@
 #
 # usage: scripts/test.sh [--all | --quick | --label NAME]
 #   (nothing)      the tests of the release build, but for the suites with the label long
-#   --all          every test; compiles the benchmarks, too; then the tests with the address and undefined-behaviour
-#                  sanitizers and with the thread sanitizer
+#   --all          every test; compiles the benchmarks and the kernels for NVIDIA's devices, too; then the tests with the
+#                  address and undefined-behaviour sanitizers and with the thread sanitizer
 #   --quick        only tests that start no program, simulate no storm and take no second: what one runs while working
 #   --label NAME   only tests with that label: a room (core, transport, repo …), or quick, storm, process, net, service,
-#                  house, python, slow, long
+#                  house, python, gpu, slow, long
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -61,6 +61,11 @@ if [ ${#presets[@]} -gt 1 ]; then
   "$root/scripts/install_dependencies.sh" ceph debugger || echo "test.sh: without Ceph's daemons, whose tests are skipped, or a debugger, that shows where a test hangs" >&2
 fi
 echo "packages install $(seconds_of "$begin")" >> "$times"
+if [ ${#presets[@]} -gt 1 ]; then
+  begin=$(date +%s.%N)
+  "$root/scripts/cuda_compiler.sh" || echo "test.sh: without NVIDIA's compiler: the build has no kernels for devices, and their tests are skipped" >&2
+  echo "nvcc install $(seconds_of "$begin")" >> "$times"
+fi
 
 # Some tests wait for what takes its time, so one more than there are processors runs at once.
 at_once=$((jobs + 1))
