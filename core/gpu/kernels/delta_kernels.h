@@ -40,6 +40,7 @@ struct PackTensor {
   DeltaElements elements;
   std::uint8_t* blocks;  ///< Gets the payload's blocks.
   std::uint64_t blocks_bytes_max;
+  std::uint64_t* sums;       ///< Gets what kDigestSums writes of the target's parts (DigestPlan::first_tile); or null.
   std::uint64_t first_tile;  ///< Chunks of the tensors before: number_tiles().
 };
 

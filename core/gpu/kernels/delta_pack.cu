@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/gpu/kernels/delta_elements.h"
 #include "core/gpu/kernels/delta_kernels.h"
+#include "core/gpu/kernels/digest_blocks.h"
 #include "core/gpu/kernels/words.h"
 
 namespace freshet::gpu {
@@ -172,6 +173,22 @@ FRESHET_DEVICE std::uint64_t size_before(std::uint64_t* states, std::uint64_t fi
   return before;
 }
 
+/// The sums of the chunk's blocks for the target's digest: a warp has every so-manyth block. A chunk lies in one part,
+/// and begins with a block. What the host digests has no place for sums.
+FRESHET_DEVICE void sum_chunk(const PackTensor& tensor, std::uint64_t first_byte, std::uint32_t chunk_bytes) {
+  const std::uint64_t bytes = tensor.elements.count * tensor.elements.width;
+  const std::uint64_t part_begin = first_byte / kDigestPartSize * kDigestPartSize;
+  const std::uint64_t part = bytes - part_begin < kDigestPartSize ? bytes - part_begin : kDigestPartSize;
+  if (part <= kDigestHostBytesMax) return;
+  const LaneSecret secret = lane_secret();
+  for (std::uint64_t at = warp() * kDigestBlockBytes; at < chunk_bytes; at += warps() * kDigestBlockBytes) {
+    const std::uint64_t begin = first_byte + at;
+    sum_digest_block(tensor.target + part_begin, part, begin - part_begin, secret,
+                     tensor.sums + begin / kDigestBlockBytes * kDigestSumsOfBlock);
+  }
+}
+static_assert(kDigestPartSize % kChunkBytesMax == 0 && kChunkElementsMax % kDigestBlockBytes == 0);
+
 FRESHET_DEVICE void write_number(std::uint8_t* to, std::uint32_t value) {
   for (std::uint32_t i = 0; i < 4; ++i) to[i] = static_cast<std::uint8_t>(value >> (8 * i));
 }
@@ -249,6 +266,7 @@ FRESHET_KERNEL(pack, kDeltaThreadsMax, 4, PackArguments) {
         if (is_last) arguments.results[row].bytes = before + size;
       }
     }
+    if (tensor.sums != nullptr) sum_chunk(tensor, first_byte, chunk.bytes);
     sync_block();
     const std::uint64_t offset = room.offset;
     const bool has_room = offset + size <= tensor.blocks_bytes_max;

@@ -14,10 +14,12 @@ inline constexpr std::uint32_t kDigestThreadsMax = 256;  ///< Of a block of thre
 /// Of a block of XXH3 with its own secret: 16 stripes of 64 bytes.
 inline constexpr std::uint64_t kDigestBlockBytes = 1024;
 inline constexpr std::uint64_t kDigestSumsOfBlock = 8;
+/// A tensor is cut into parts of so many bytes: freshet::kDigestPartBytes.
+inline constexpr std::uint64_t kDigestPartSize = std::uint64_t{64} << 20;
 /// Up to so many bytes have other formulas, and are the host's.
 inline constexpr std::uint64_t kDigestHostBytesMax = 240;
 
-/// One part of a tensor: more than kDigestHostBytesMax bytes, at most kDigestPartBytes. Any address.
+/// One part of a tensor: more than kDigestHostBytesMax bytes, at most kDigestPartSize. Any address.
 struct DigestPart {
   const std::uint8_t* bytes;
   std::uint64_t length;

@@ -19,6 +19,8 @@ std::uint64_t number_rows(std::span<Row> rows, TilesOfRow tiles_of_row) {
   return tiles;
 }
 
+static_assert(kDigestPartSize == kDigestPartBytes);
+
 std::uint64_t tiles_of(std::uint64_t size, std::uint64_t tile) { return size / tile + (size % tile != 0 ? 1 : 0); }
 
 }  // namespace
@@ -45,6 +47,7 @@ std::uint64_t number_tiles(std::span<ApplyTensor> tensors, std::span<const std::
 
 void DigestPlan::add(const std::uint8_t* bytes, std::uint64_t length) {
   first_parts_.push_back(parts_.size());
+  first_tiles_.push_back(tiles_);
   std::uint64_t at = 0;
   do {
     const std::uint64_t part = std::min(length - at, kDigestPartBytes);

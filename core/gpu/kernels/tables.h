@@ -38,6 +38,8 @@ class DigestPlan {
   std::span<const DigestPart> device_parts() const { return device_parts_; }
   std::uint64_t tiles() const { return tiles_; }
   std::span<const HostPart> host_parts() const { return host_parts_; }
+  /// Where the tensor's sums begin, in kDigestSumsOfBlock: those of its parts follow each other.
+  std::uint64_t first_tile(std::uint64_t tensor) const { return first_tiles_[tensor]; }
 
   /// The digest of the tensor that was added as `tensor`th. `device_digests`: what kDigestChain wrote. `host_digests`:
   /// of host_parts(), in their order.
@@ -54,6 +56,7 @@ class DigestPlan {
   std::vector<HostPart> host_parts_;
   std::vector<Part> parts_;
   std::vector<std::uint64_t> first_parts_;  ///< Of each tensor, in parts_.
+  std::vector<std::uint64_t> first_tiles_;  ///< Of each tensor.
   std::uint64_t tiles_ = 0;
 };
 

@@ -84,7 +84,7 @@ FRESHET_DEVICE void store(std::uint8_t* to, T value) {
 #include "core/gpu/kernels/host/fibers.h"
 
 #define FRESHET_DEVICE inline
-#define FRESHET_CONSTANT constexpr
+#define FRESHET_CONSTANT inline constexpr
 #define FRESHET_KERNEL(name, threads_max, resident_min, Arguments) \
   static_assert(threads_max <= host::kBlockThreadsMax);            \
   inline void freshet_gpu_##name(const Arguments& arguments)

@@ -67,15 +67,38 @@ struct PackShape {
   std::uint32_t blocks = 3;
   std::uint32_t threads = 64;
   bool with_copy = true;
+  std::vector<Digest>* digests = nullptr;  ///< Gets those of the targets.
   /// Room for a tensor's blocks; nothing: enough for any.
   std::optional<std::uint64_t> room = std::nullopt;
 };
+
+/// The digests of a plan whose sums some kernel wrote.
+inline std::vector<Digest> digests_of(const DigestPlan& plan, std::span<const std::uint64_t> sums, std::uint32_t blocks,
+                                      std::uint32_t threads, std::uint64_t seed) {
+  const std::span<const DigestPart> parts = plan.device_parts();
+  std::vector<std::uint64_t> of_device(parts.size() * 2);
+  run_kernel(Kernel::kDigestChain, blocks, threads,
+             DigestChainArguments{
+                 .parts = parts.data(), .part_count = parts.size(), .sums = sums.data(), .digests = of_device.data()},
+             seed);
+  std::vector<Digest> of_host;
+  for (const DigestPlan::HostPart& part : plan.host_parts()) {
+    of_host.push_back(digest_of(std::as_bytes(std::span(part.bytes, part.length))));
+  }
+  std::vector<Digest> all;
+  for (std::uint64_t i = 0; i < plan.tensors(); ++i) all.push_back(plan.digest_of(i, of_device, of_host));
+  return all;
+}
 
 /// One launch for all cases.
 inline std::vector<Packed> pack_all(std::deque<DeltaCase>& cases, const PackShape& shape, std::uint64_t seed) {
   std::vector<PackTensor> table;
   std::deque<Range> rooms;
+  DigestPlan plan;
+  for (const DeltaCase& each : cases) plan.add(each.target.data(), each.target.size());
+  std::vector<std::uint64_t> sums(plan.tiles() * kDigestSumsOfBlock);
   for (DeltaCase& each : cases) {
+    const std::uint64_t first_sum = plan.first_tile(table.size()) * kDigestSumsOfBlock;
     const std::uint64_t chunks = each.elements / chunk_elements(each.width) + 1;
     const std::uint64_t any = chunks * 200 + each.elements * (2 + each.width);
     Range& room = rooms.emplace_back(shape.room.value_or(any), static_cast<std::uint32_t>(seed % 3));
@@ -85,6 +108,7 @@ inline std::vector<Packed> pack_all(std::deque<DeltaCase>& cases, const PackShap
                      .elements = delta_elements(each.spec, each.elements),
                      .blocks = room.data(),
                      .blocks_bytes_max = room.size(),
+                     .sums = shape.digests == nullptr ? nullptr : sums.data() + first_sum,
                      .first_tile = 0});
   }
   const std::uint64_t tiles = number_tiles(table);
@@ -98,6 +122,7 @@ inline std::vector<Packed> pack_all(std::deque<DeltaCase>& cases, const PackShap
                                 .places = places.data(),
                                 .states = states.data()};
   run_kernel(Kernel::kPack, shape.blocks, shape.threads, arguments, seed);
+  if (shape.digests != nullptr) *shape.digests = digests_of(plan, sums, shape.blocks, shape.threads, seed);
   std::vector<Packed> packed(cases.size());
   for (std::size_t i = 0; i < cases.size(); ++i) {
     EXPECT_TRUE(rooms[i].is_surrounded() && cases[i].fresh.is_surrounded());

@@ -140,6 +140,24 @@ TEST(GpuPack, ManyTensorsAreOneLaunch) {
   expect_packed(cases, {.blocks = 9, .threads = 32}, random());
 }
 
+TEST(GpuPack, TheTargetsDigestsComeWithThePass) {
+  FRESHET_GPU_SEEDED(random);
+  std::deque<DeltaCase> cases;
+  for (const std::uint64_t elements : {0, 1, 240, 241, 1000, 1024, 1025, 8191, 8192, 8193, 8192 + 100, 20'000}) {
+    for (const DType dtype : {DType::u8, DType::bf16, DType::f64}) {
+      cases.emplace_back(dtype, elements, 0.01, random, static_cast<std::uint32_t>(random() % 3));
+    }
+    if (kIsSlow && elements > 1025) break;
+  }
+  std::vector<Digest> digests;
+  const PackShape shape{.blocks = 5, .threads = 96, .digests = &digests};
+  expect_packed(cases, shape, random());
+  ASSERT_EQ(digests.size(), cases.size());
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(to_hex(digests[i]), to_hex(digest_of(cases[i].target.bytes()))) << "tensor " << i;
+  }
+}
+
 TEST(GpuPack, WithoutASegmentToFillNothingIsCopied) {
   FRESHET_GPU_SEEDED(random);
   std::deque<DeltaCase> cases;

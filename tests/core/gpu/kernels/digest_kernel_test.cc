@@ -6,7 +6,7 @@
 #include "core/base/digest.h"
 #include "core/gpu/kernels/kernels.h"
 #include "core/gpu/kernels/tables.h"
-#include "tests/core/gpu/kernels/kernel_lab.h"
+#include "tests/core/gpu/kernels/delta_lab.h"
 
 namespace freshet::gpu::test {
 namespace {
@@ -16,22 +16,11 @@ std::vector<Digest> digests_by_kernels(const DigestPlan& plan, std::uint32_t blo
                                        std::uint64_t seed) {
   const std::span<const DigestPart> parts = plan.device_parts();
   std::vector<std::uint64_t> sums(plan.tiles() * kDigestSumsOfBlock);
-  std::vector<std::uint64_t> digests(parts.size() * 2);
   run_kernel(Kernel::kDigestSums, blocks, threads,
              DigestSumsArguments{
                  .parts = parts.data(), .part_count = parts.size(), .tiles = plan.tiles(), .sums = sums.data()},
              seed);
-  run_kernel(Kernel::kDigestChain, blocks, threads,
-             DigestChainArguments{
-                 .parts = parts.data(), .part_count = parts.size(), .sums = sums.data(), .digests = digests.data()},
-             seed + 1);
-  std::vector<Digest> of_host;
-  for (const DigestPlan::HostPart& part : plan.host_parts()) {
-    of_host.push_back(digest_of(std::as_bytes(std::span(part.bytes, part.length))));
-  }
-  std::vector<Digest> all;
-  for (std::uint64_t i = 0; i < plan.tensors(); ++i) all.push_back(plan.digest_of(i, digests, of_host));
-  return all;
+  return digests_of(plan, sums, blocks, threads, seed + 1);
 }
 
 void expect_library_digests(std::deque<Range>& tensors, std::uint32_t blocks, std::uint32_t threads,
