@@ -55,12 +55,20 @@ TEST_P(GpuConformance, ACopyPastItsMemorysEndIsRefused) {
   std::vector<std::byte> target(2 * memory.bytes());
   const Stream stream = must(device_->create_stream());
   const std::uint64_t all = memory.bytes();
+  // In Device's words: it must not leave this to an engine.
   for (const auto& [at, bytes] :
        {std::pair(std::uint64_t{0}, all + 1), std::pair(all - 1, std::uint64_t{2}), std::pair(all / 2, all)}) {
-    EXPECT_EQ(code_of(device_->copy(stream.handle(), memory.address() + at, source.data(), bytes)), "invalid_argument");
-    EXPECT_EQ(code_of(device_->copy(stream.handle(), target.data(), memory.address() + at, bytes)), "invalid_argument");
+    const std::string past = "runs " + std::to_string(at + bytes - all) + " bytes past its memory's end";
+    const Status in = device_->copy(stream.handle(), memory.address() + at, source.data(), bytes);
+    EXPECT_EQ(code_of(in), "invalid_argument");
+    EXPECT_THAT(words_of(in), testing::HasSubstr("the destination " + past));
+    const Status out = device_->copy(stream.handle(), target.data(), memory.address() + at, bytes);
+    EXPECT_EQ(code_of(out), "invalid_argument");
+    EXPECT_THAT(words_of(out), testing::HasSubstr("the source " + past));
   }
-  EXPECT_EQ(code_of(device_->copy(stream.handle(), memory.address() - 1, source.data(), 2)), "invalid_argument");
+  const Status into = device_->copy(stream.handle(), memory.address() - 1, source.data(), 2);
+  EXPECT_EQ(code_of(into), "invalid_argument");
+  EXPECT_THAT(words_of(into), testing::HasSubstr("the destination begins before memory of ours"));
   expect_bytes(memory.address(), 8192, 1);
 }
 

@@ -4,6 +4,7 @@
 /// One suite for every engine of core/gpu: the host device always, the driver where a device is. Cases are in
 /// *_conformance.cc, instances in gpu_conformance_test.cc.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,6 +37,12 @@ T must(Result<T> result) {
 template <typename T>
 std::string code_of(const Result<T>& result) {
   return result ? "no error" : std::string(name_of(result.error().code()));
+}
+
+/// Its message; nothing when there was no error.
+template <typename T>
+std::string words_of(const Result<T>& result) {
+  return result ? std::string() : result.error().message();
 }
 
 inline constexpr auto kPatience = std::chrono::minutes(1);
