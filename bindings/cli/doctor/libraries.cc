@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries of GPUs and of storage: asked through a handful of their C functions, whose signatures are part of their
-// ABI.
+// Libraries of GPUs and of storage: the driver through core/gpu, others through a handful of their C functions, whose
+// signatures are part of their ABI.
+
+#include <string>
+#include <utility>
 
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/doctor/library.h"
 #include "core/base/format.h"
+#include "core/gpu/device.h"
 
 namespace freshet::cli {
 
 Finding find_cuda() {
   const Finding finding{.check = "cuda", .enables = "models in GPU memory"};
-  const char* const get = "an NVIDIA driver (Debian: nvidia-driver, section non-free)";
-  const Library cuda("libcuda.so.1");
-  auto* initialise = cuda.function<int(unsigned)>("cuInit");
-  auto* count_devices = cuda.function<int(int*)>("cuDeviceGetCount");
-  auto* driver_version = cuda.function<int(int*)>("cuDriverGetVersion");
-  if (initialise == nullptr || count_devices == nullptr || driver_version == nullptr) {
-    return finding.with(Health::missing, "no libcuda.so.1", get);
+  const char* const get = "an NVIDIA driver, 580 or later (Debian: nvidia-driver, section non-free), and a device";
+  const auto platform = gpu::open_driver_platform();
+  if (!platform) return finding.with(Health::missing, platform.error().message(), get);
+  const auto devices = (*platform)->devices();
+  if (!devices) return finding.with(Health::missing, devices.error().message(), get);
+  std::string found = (*platform)->description();
+  for (const gpu::DeviceInfo& info : *devices) {
+    found += format("; {} {}, {} MiB", info.uuid.text(), info.name, info.bytes >> 20);
   }
-  int devices = 0;
-  int version = 0;
-  if (initialise(0) != 0 || count_devices(&devices) != 0 || devices == 0 || driver_version(&version) != 0) {
-    return finding.with(Health::missing, "a driver library, but no device", get);
-  }
-  return finding.with(Health::ok, format("{} device{}, CUDA {}.{}", devices, devices == 1 ? "" : "s", version / 1000,
-                                         version % 1000 / 10));
+  return finding.with(Health::ok, std::move(found));
 }
 
 Finding find_nccl() {

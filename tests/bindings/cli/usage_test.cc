@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/gpu/device.h"
 #include "tests/bindings/cli/support/model_bytes.h"
 #include "tests/bindings/cli/support/program.h"
 #include "tests/support/temporary_folder.h"
@@ -105,6 +106,28 @@ TEST(Doctor, HasALineForEveryCheck) {
   EXPECT_THAT(checks, testing::ElementsAre("vector_code", "memory_lock", "huge_pages", "shared_memory",
                                            "host_directory", "directory", "tier_reader", "tier_kernel", "tiers", "ucx",
                                            "cuda", "nccl", "redis", "ceph", "gnuplot"));
+}
+
+TEST(Doctor, SaysWhichDevicesAreThereOrWhyThereIsNone) {
+  TemporaryFolder folder;
+  const Ended ended = run({"doctor", "--json"}, {{"FRESHET_RUN_DIR", folder / "run"}});
+  const auto platform = gpu::open_driver_platform();
+  for (const Json& line : ended.json_lines()) {
+    if (line["check"] != "cuda") continue;
+    if (!platform) {
+      EXPECT_EQ(line["state"], "missing");
+      EXPECT_EQ(line["found"], platform.error().message());
+      EXPECT_THAT(std::string(line["found"]), HasSubstr("open the NVIDIA driver: "));
+      return;
+    }
+    EXPECT_EQ(line["state"], "ok");
+    EXPECT_THAT(std::string(line["found"]), HasSubstr("driver "));
+    const auto devices = (*platform)->devices();
+    ASSERT_TRUE(devices) << devices.error().message();
+    for (const auto& info : *devices) EXPECT_THAT(std::string(line["found"]), HasSubstr(info.uuid.text()));
+    return;
+  }
+  FAIL() << "no line about cuda";
 }
 
 TEST(Completion, ScriptsKnowEveryCommand) {
