@@ -282,9 +282,15 @@ def test_new_writes_infer_for_what_is_published(place, folder):
         publisher.publish({"a": np.ones((4, 2)), "c": np.ones((2, 2))}, sync=True)
         said = run("new", os.path.join(folder, "deep"), "--timeout", str(PATIENCE), code=1)
         assert "a float64 [4, 2], c float64 [2, 2]" in said and "--input" in said
+        made = json.loads(run("new", os.path.join(folder, "deep"), "--timeout", str(PATIENCE), "--input", "x:FP64:4", "--output", "y:FP64:2", "--json"))
+        assert made["infer"] == "to be written"
+        with open(os.path.join(made["folder"], "1", "model.py"), encoding="utf-8") as file:
+            text = file.read()
+        compile(text, made["folder"], "exec")
+        assert '"a": float64 [4, 2]' in text and '"c": float64 [2, 2]' in text
     assert run("new", os.path.join(folder, "none"), "--timeout", "0", code=1)
     assert "x:FP32" in run("new", os.path.join(folder, "none"), "--input", "x:FLOAT:3", code=2)
-    assert not os.path.exists(os.path.join(folder, "none")) and os.listdir(folder) == ["linear"]
+    assert not os.path.exists(os.path.join(folder, "none")) and sorted(os.listdir(folder)) == ["deep", "linear"]
 
 
 def test_the_command_hands_its_line_over(folder):

@@ -157,13 +157,13 @@ def _model(model: str, inputs: Sequence[Port], outputs: Sequence[Port], publishe
     lines = ["import freshet.triton", "", "", "class TritonPythonModel(freshet.triton.Model):", f"    model = {json.dumps(model)}", "",
              "    def infer(self, weights, inputs):"]
     if published:
-        shown = [f"{json.dumps(name)} {dtype} {list(shape)}" for name, dtype, shape in published[:_SHOWN]]
-        more = [f"and {len(published) - _SHOWN} more"] if len(published) > _SHOWN else []
-        lines += ["        # weights: one whole version, by name: " + ", ".join([*shown, *more])]
+        lines += ["        # weights: one whole version, by name"]
+        lines += [f"        #   {json.dumps(name)}: {dtype} {list(shape)}" for name, dtype, shape in published[:_SHOWN]]
+        lines += [f"        #   and {len(published) - _SHOWN} more"] if len(published) > _SHOWN else []
     if answer is None:
         names = ", ".join(json.dumps(one.name) for one in inputs), ", ".join(json.dumps(one.name) for one in outputs)
         lines += [f"        # inputs: {names[0]}. Return a dict of {names[1]}.",
-                  f'        raise NotImplementedError("write infer() in {{}}".format(__file__))']
+                  f'        raise NotImplementedError("write infer() in " + __file__)']
     else:
         lines += [f'        return {{"y": {answer}}}']
     return "\n".join(lines) + "\n"
