@@ -18,6 +18,7 @@ from ._tensors import array_of, check_outputs, tensor_of
 
 # How long an instance waits for a version at a time while requests wait, and so how long it keeps another request waiting.
 _PAUSE = 0.002
+_PACER_LOST = 0.1  # Seconds after which a request that paced did not come back.
 _FIRST = 0.5       # Seconds that an instance which starts waits for a first version.
 _FORGET = 60.0     # Seconds after its end, a wait whose request never came back is forgotten.
 _TRACES_MAX = 100  # Places of the user's code whose traceback goes to the server's log, once each.
@@ -65,6 +66,8 @@ class Model:
         self._name = settings.pop("model") or args["model_name"]
         settings["label"] = settings["label"] or f"triton {args['model_instance_name']}"
         self._ends: Dict[Any, float] = {}  # When the waits of requests that were put back end, by their sequences.
+        self._pacer: Any = None     # The request for which the instance paused last, and when.
+        self._paced = 0.0
         self._traced: set[str] = set()
         if not self._config.can_put_back:
             self._log("log_warn", f"{args['model_name']}: a request that waits for its min_version stops its instance: config.pbtxt "
@@ -120,7 +123,7 @@ class Model:
             now = time.monotonic()
             patience = max(0.0, min(ends[index] for index in left) - now)
             if self._config.can_put_back:
-                patience = min(patience, _PAUSE) if alone else 0.0
+                patience = min(patience, _PAUSE) if alone and self._paces(requests, now) else 0.0
             wanted = min(wish.min_version for wish in left.values())
             try:
                 self._subscriber.wait_for(wanted, patience)
@@ -137,6 +140,14 @@ class Model:
             self._ends[requests[index].correlation_id()] = ends[index]
         if len(self._ends) > len(left):
             self._ends = {key: end for key, end in self._ends.items() if end > now - _FORGET}
+
+    def _paces(self, requests: List[Any], now: float) -> bool:
+        """Whether the instance pauses for these requests, which wait. One that waits does it for all: else each would keep a request
+        that need not wait for as long. Another one takes over when it is answered, or does not come back."""
+        if self._pacer in self._ends and now - self._paced < _PACER_LOST:
+            return False
+        self._pacer, self._paced = requests[0].correlation_id(), now
+        return True
 
     def _too_late(self, wish: Wish) -> Any:
         served = self._subscriber.version
