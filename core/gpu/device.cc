@@ -154,14 +154,14 @@ Result<Registration> Device::register_host(const void* address, std::uint64_t by
 }
 
 Result<Stream> Device::create_stream() {
-  // Held meanwhile, so that drain() sees each stream that may have work.
-  MutexLock lock(streams_mutex_);
   FRESHET_ASSIGN(const StreamHandle handle,
                  attempt([] { return std::string("create a stream"); }, [&] { return engine_->create_stream(); }));
-  streams_.push_back(handle);
   Stream stream;
   stream.device_ = shared_from_this();
   stream.handle_ = handle;
+  // Before anybody can queue work, so that drain() sees all of it.
+  MutexLock lock(streams_mutex_);
+  streams_.push_back(handle);
   return stream;
 }
 
@@ -280,18 +280,20 @@ Status Device::drain(Duration at_most) { return drain(std::nullopt, at_most); }
 Status Device::drain(std::optional<StreamHandle> only, Duration at_most) {
   const auto what = [] { return std::string("wait for all work"); };
   const Time deadline = deadline_in(at_most);
+  if (auto status = check_usable(); !status) return fail(std::move(status.error()).with_context(what()));
   std::vector<EventHandle> events;
   Status status;
   {
     MutexLock lock(streams_mutex_);
     for (const StreamHandle stream : streams_) {
       if (only && !(*only == stream)) continue;
-      auto event = attempt(what, [&] { return engine_->create_event(); });
+      const auto event = engine_->create_event();
       if (event) events.push_back(*event);
-      status = event ? attempt(what, [&] { return engine_->record(*event, stream); }) : fail(std::move(event.error()));
+      status = event ? engine_->record(*event, stream) : fail(event.error());
       if (!status) break;
     }
   }
+  if (!status) status = fail(noted(what(), std::move(status.error())));
   for (const EventHandle event : events) {
     if (status) status = wait_for(event, std::max(Duration::zero(), deadline - system_clock().now()));
   }

@@ -257,7 +257,8 @@ class DriverEngine final : public Engine {
     MutexLock lock(mutex_);
     functions_.clear();
     if (module_ == nullptr) return {};
-    return in_context("cuModuleUnload", [&] { return nvidia_->calls.cuModuleUnload(std::exchange(module_, nullptr)); });
+    const driver::Module module = std::exchange(module_, nullptr);
+    return in_context("cuModuleUnload", [&] { return nvidia_->calls.cuModuleUnload(module); });
   }
 
  private:
@@ -315,15 +316,17 @@ class DriverEngine final : public Engine {
   Result<driver::Function> function_of(Kernel kernel) {
     MutexLock lock(mutex_);
     if (const auto found = functions_.find(kernel); found != functions_.end()) return found->second;
-    if (module_ == nullptr) {
+    driver::Module module = module_;
+    if (module == nullptr) {
       if (fatbin().empty()) return fail(Code::unsupported, std::string(why_no_fatbin()));
       FRESHET_TRY(
-          in_context("cuModuleLoadData", [&] { return nvidia_->calls.cuModuleLoadData(&module_, fatbin().data()); }));
+          in_context("cuModuleLoadData", [&] { return nvidia_->calls.cuModuleLoadData(&module, fatbin().data()); }));
+      module_ = module;
     }
     const std::string symbol(symbol_of(kernel));
     driver::Function function = nullptr;
     FRESHET_TRY(in_context("cuModuleGetFunction " + symbol,
-                           [&] { return nvidia_->calls.cuModuleGetFunction(&function, module_, symbol.c_str()); }));
+                           [&] { return nvidia_->calls.cuModuleGetFunction(&function, module, symbol.c_str()); }));
     functions_[kernel] = function;
     return function;
   }
