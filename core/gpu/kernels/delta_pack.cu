@@ -229,6 +229,8 @@ FRESHET_DEVICE void write_plane_head(std::uint8_t* to, std::uint32_t bytes) {
   write_number(to + 1, bytes);
 }
 
+/// No barrier stands at a tile's end: what the next tile writes first, its number, nobody reads any more, and barriers lie
+/// before everything else that it writes.
 FRESHET_KERNEL(pack, kDeltaThreadsMax, 4, PackArguments) {
   FRESHET_SHARED(PackRoom, room);
   std::uint64_t* const begun = arguments.states + arguments.tiles;
@@ -303,7 +305,6 @@ FRESHET_KERNEL(pack, kDeltaThreadsMax, 4, PackArguments) {
       add_sums_of_block(room.block, sums, &result.sum_low, &result.sum_high);
       if (thread() == 0) atomic_add(&result.changed, changed);
     }
-    sync_block();  // The room is the next tile's.
   }
 }
 
