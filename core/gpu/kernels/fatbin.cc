@@ -5,7 +5,7 @@
 // one.
 #if defined(FRESHET_FATBIN)
 
-// The assembler reads the file: no compiler sees its 700 KB. The driver wants them aligned.
+// The assembler reads the file: no compiler sees its 350 KB. The driver wants them aligned.
 asm(".pushsection .rodata,\"a\",@progbits\n"
     ".balign 64\n"
     ".hidden freshet_gpu_fatbin_begin\n"
