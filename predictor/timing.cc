@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "predictor/timing.h"
 
-#include <charconv>
 #include <limits>
 #include <string>
 
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/number.h"
 
 namespace freshet {
 namespace {
@@ -47,11 +47,9 @@ bool read_decimal(std::string_view text, Decimal& number) {
   if (text[at] != 'e' && text[at] != 'E') return false;
   ++at;
   if (at < text.size() && text[at] == '+') ++at;
-  std::int32_t exponent = 0;
-  const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), exponent);
-  if (error != std::errc() || end != text.data() + text.size()) return false;
-  number.point += exponent;
-  return true;
+  const auto exponent = number_in<std::int32_t>(text.substr(at));
+  number.point += exponent.value_or(0);
+  return exponent.has_value();
 }
 
 /// What comes after the first `point` digits, against a half: below 0, 0, or above.

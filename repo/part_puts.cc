@@ -2,9 +2,9 @@
 #include "repo/part_puts.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/base/format.h"
+#include "core/words/number.h"
 #include "repo/provider_repository.h"
 #include "repo/records/placement.h"
 
@@ -79,12 +79,7 @@ Result<PutToken> parse_put_token(std::string_view text) {
                 "a put's token is 32 hexadecimal digits, and @PROVIDER if the repository has several providers");
   };
   PutToken token;
-  const auto half = [&](std::size_t from, std::uint64_t& word) {
-    const char* const first = text.data() + from;
-    const auto [end, error] = std::from_chars(first, first + kTokenDigits / 2, word, 16);
-    return error == std::errc() && end == first + kTokenDigits / 2;
-  };
-  if (text.size() < kTokenDigits || !half(0, token.high) || !half(kTokenDigits / 2, token.low)) return refused();
+  if (!read_hex(text.substr(0, kTokenDigits), token.high, token.low)) return refused();
   text.remove_prefix(kTokenDigits);
   if (text.empty()) return token;
   if (text.front() != '@') return refused();

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <fstream>
 
 #include "core/base/format.h"
+#include "core/words/number.h"
 
 namespace freshet::veloc {
 namespace {
@@ -45,13 +45,9 @@ Result<std::map<std::string, std::string>> read_file(const std::string& path) {
 }
 
 Result<double> number_of(const std::string& word, const std::string& text, double least, double most) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || at != end || !(value >= least && value <= most)) {
-    return refuse(format("{} = {}: a number from {} to {}", word, text, least, most));
-  }
-  return value;
+  const auto value = number_in<double>(text);
+  if (value && *value >= least && *value <= most) return *value;
+  return refuse(format("{} = {}: a number from {} to {}", word, text, least, most));
 }
 
 bool is_yes(const std::string& text) { return text == "true" || text == "yes" || text == "on" || text == "1"; }

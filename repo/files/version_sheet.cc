@@ -1,36 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/files/version_sheet.h"
 
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "core/base/format.h"
 #include "core/json/json_document.h"
 #include "core/model/format_version.h"
+#include "core/words/number.h"
 #include "repo/repository.h"
 
 namespace freshet {
 namespace {
-
-constexpr std::size_t kHexDigits = 16;
 
 // JSON has no number for these.
 JsonDocument number_json(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   return value;
-}
-
-template <typename Number>
-bool parse_digits(std::string_view text, Number& number, int base = 10) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  return !text.empty() && error == std::errc() && end == text.data() + text.size();
-}
-
-bool parse_hex(std::string_view text, std::uint64_t& high, std::uint64_t& low) {
-  return text.size() == 2 * kHexDigits && parse_digits(text.substr(0, kHexDigits), high, 16) &&
-         parse_digits(text.substr(kHexDigits), low, 16);
 }
 
 // "run-hex/incarnation/sequence", and what stands behind the next slash.
@@ -40,11 +27,11 @@ std::optional<VersionId> parse_id(std::string_view text, std::string_view* rest 
   const std::size_t second = first == std::string_view::npos ? first : text.find('/', first + 1);
   if (second == std::string_view::npos) return std::nullopt;
   const std::size_t third = rest == nullptr ? text.size() : std::min(text.find('/', second + 1), text.size());
-  if (!parse_hex(text.substr(0, first), id.run.high, id.run.low) ||
-      !parse_digits(text.substr(first + 1, second - first - 1), id.incarnation) ||
-      !parse_digits(text.substr(second + 1, third - second - 1), id.sequence)) {
-    return std::nullopt;
-  }
+  const auto incarnation = number_in<std::uint64_t>(text.substr(first + 1, second - first - 1));
+  const auto sequence = number_in<std::uint64_t>(text.substr(second + 1, third - second - 1));
+  if (!read_hex(text.substr(0, first), id.run.high, id.run.low) || !incarnation || !sequence) return std::nullopt;
+  id.incarnation = *incarnation;
+  id.sequence = *sequence;
   if (rest != nullptr) *rest = text.substr(std::min(third + 1, text.size()));
   return id;
 }
@@ -71,7 +58,7 @@ class SheetReader {
     FRESHET_TRY(check_annotations(manifest.metrics, manifest.tags));
     FRESHET_TRY(read_quality(sheet.quality));
     FRESHET_ASSIGN(const std::string architecture, text(object_, "architecture"));
-    if (!parse_hex(architecture, sheet.architecture.high, sheet.architecture.low)) {
+    if (!read_hex(architecture, sheet.architecture.high, sheet.architecture.low)) {
       return wrong("\"architecture\" is no digest");
     }
     FRESHET_ASSIGN(sheet.has_weights, truth("has_weights"));
@@ -221,13 +208,12 @@ class SheetReader {
       FRESHET_ASSIGN(const std::string digest_text, text(row, "digest"));
       FRESHET_ASSIGN(const std::string segment_text, text(row, "segment"));
       Digest digest;
-      if (!parse_hex(digest_text, digest.high, digest.low)) return wrong("a tensor's \"digest\" is none");
+      if (!read_hex(digest_text, digest.high, digest.low)) return wrong("a tensor's \"digest\" is none");
       std::string_view index;
       const auto writer = parse_id(segment_text, &index);
-      SegmentName segment;
-      if (!writer || !parse_digits(index, segment.tensor)) return wrong("a tensor's \"segment\" is none");
-      segment.writer = *writer;
-      owners.push_back(segment);
+      const auto of_writer = number_in<std::uint32_t>(index);
+      if (!writer || !of_writer) return wrong("a tensor's \"segment\" is none");
+      owners.push_back({.writer = *writer, .tensor = *of_writer});
       sheet.manifest.digests.push_back(digest);
       sheet.tensors.push_back(std::move(tensor));
     }

@@ -2,31 +2,24 @@
 #include "repo/pins/pin_leases.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "core/base/env.h"
 #include "core/base/format.h"
+#include "core/words/number.h"
 
 namespace freshet {
 namespace {
 
 constexpr std::uint64_t kCountMax = std::numeric_limits<std::uint64_t>::max();
-constexpr std::size_t kLeaseHexDigits = 16;
 
 Error damaged_pin() { return Error(Code::corrupt, "the record of a pin is damaged"); }
 
-bool parse_part(std::string_view text, int base, std::uint64_t& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  return !text.empty() && error == std::errc() && end == text.data() + text.size();
-}
-
 // "LEASE:COUNT"
 bool parse(std::string_view text, PinRow::Leased& leased) {
-  return text.size() > 2 * kLeaseHexDigits + 1 && text[2 * kLeaseHexDigits] == ':' &&
-         parse_part(text.substr(0, kLeaseHexDigits), 16, leased.lease.high) &&
-         parse_part(text.substr(kLeaseHexDigits, kLeaseHexDigits), 16, leased.lease.low) &&
-         parse_part(text.substr(2 * kLeaseHexDigits + 1), 10, leased.count) && leased.count != 0;
+  const std::size_t colon = std::min(text.find(':'), text.size() - 1);
+  leased.count = number_in<std::uint64_t>(text.substr(colon + 1)).value_or(0);
+  return read_hex(text.substr(0, colon), leased.lease.high, leased.lease.low) && leased.count != 0;
 }
 
 }  // namespace
@@ -100,7 +93,9 @@ std::string encode(const PinRow& row) {
 Result<PinRow> decode_pin(std::string_view text) {
   PinRow row;
   const std::size_t first = std::min(text.find(' '), text.size());
-  if (!parse_part(text.substr(0, first), 10, row.stay)) return fail(damaged_pin());
+  const auto stay = number_in<std::uint64_t>(text.substr(0, first));
+  if (!stay) return fail(damaged_pin());
+  row.stay = *stay;
   for (std::size_t at = first; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at + 1), text.size());
     PinRow::Leased one;

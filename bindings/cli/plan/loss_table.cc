@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/number.h"
 #include "predictor/timing.h"
 
 namespace freshet::cli {
@@ -46,20 +46,17 @@ std::vector<std::string_view> fields_of(std::string_view line) {
 }
 
 template <typename Number>
-bool read_whole(std::string_view text, Number& value) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+std::optional<Number> signed_number_in(std::string_view text) {
+  return number_in<Number>(text.substr(text.starts_with('+') ? 1 : 0));
 }
 
 /// Whole numbers, also as 1e3 or 10.0.
 std::optional<std::int64_t> step_from(std::string_view text) {
-  std::int64_t step = 0;
-  if (read_whole(text, step)) return step;
+  if (const auto step = signed_number_in<std::int64_t>(text)) return step;
   constexpr double kExactMax = 9007199254740992.0;
-  double value = 0;
-  if (!read_whole(text, value) || !(std::fabs(value) <= kExactMax) || value != std::trunc(value)) return std::nullopt;
-  return static_cast<std::int64_t>(value);
+  const auto value = signed_number_in<double>(text);
+  if (!value || !(std::fabs(*value) <= kExactMax) || *value != std::trunc(*value)) return std::nullopt;
+  return static_cast<std::int64_t>(*value);
 }
 
 class Reader {
@@ -132,16 +129,16 @@ class Reader {
     if (table_.rows() == ReplayClock::kRowsMax) return wrong(format("more than {} rows", ReplayClock::kRowsMax));
     const std::optional<std::int64_t> step = step_from(fields[step_]);
     if (!step) return wrong(format("step {}: not a whole number", shown(fields[step_])));
-    double loss = std::numeric_limits<double>::quiet_NaN();
-    if (!fields[loss_].empty() && !read_whole(fields[loss_], loss)) {
-      return wrong(format("loss {}: not a number", shown(fields[loss_])));
-    }
-    double cost = loss;
+    const auto given_loss = signed_number_in<double>(fields[loss_]);
+    if (!fields[loss_].empty() && !given_loss) return wrong(format("loss {}: not a number", shown(fields[loss_])));
+    double loss = given_loss.value_or(std::numeric_limits<double>::quiet_NaN());
     const bool has_eval = eval_loss_ != kMissing;
-    if (has_eval && !read_whole(fields[eval_loss_], cost)) {
+    const auto given_cost = has_eval ? signed_number_in<double>(fields[eval_loss_]) : loss;
+    if (!given_cost) {
       if (fields[eval_loss_].empty()) return wrong("eval_loss is empty: with that column every row needs one");
       return wrong(format("eval_loss {}: not a number", shown(fields[eval_loss_])));
     }
+    const double cost = *given_cost;
     if (!std::isfinite(cost)) {
       return wrong(format("{} {}: not finite", has_eval ? "eval_loss" : "loss",
                           has_eval ? shown(fields[eval_loss_]) : shown(fields[loss_])));

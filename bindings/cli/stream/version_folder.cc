@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -21,6 +20,7 @@
 #include "core/base/format.h"
 #include "core/json/json_document.h"
 #include "core/safetensors/safetensors.h"
+#include "core/words/number.h"
 
 namespace freshet::cli {
 namespace {
@@ -44,10 +44,8 @@ std::optional<VersionNumber> number_of_file(std::string_view name, const std::st
   if (!name.starts_with(model + "@") || !name.ends_with(kWeightsFileEnd)) return std::nullopt;
   name.remove_prefix(model.size() + 1);
   name.remove_suffix(kWeightsFileEnd.size());
-  VersionNumber number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  const bool is_number = error == std::errc() && end == name.data() + name.size() && number > 0 && name.front() != '0';
-  return is_number ? std::optional(number) : std::nullopt;
+  if (name.starts_with('0')) return std::nullopt;
+  return number_in<VersionNumber>(name);
 }
 
 /// Whether a version of a weight folder is a delta. One that cannot be read is taken for one: what it may need stays.
