@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A schedule on the replay clock (predictor/timing.h), decided row by row. `online` decides
-/// from the losses so far. For a running loop, see scheduler/scheduler.h.
+/// A schedule on the replay clock (predictor/timing.h), decided row by row. `online` decides from the losses so far;
+/// online/online_policy.h tells how. In a running loop, scheduler/scheduler.h has the same policy with measured times.
 
 #include <cstdint>
 #include <memory>
@@ -22,6 +22,9 @@ class Schedule {
   /// nothing.
   virtual bool decide(std::int64_t row, double loss) = 0;
 };
+
+/// `online`: decides after row i from the losses of rows 1…i and the clock alone.
+std::unique_ptr<Schedule> online_schedule(const ReplayClock& clock);
 
 /// The rows after which the schedule publishes, if it gets `losses` one by one: one loss for each row 1…L.
 /// REQUIRES: losses.size() == clock.horizon().rows.

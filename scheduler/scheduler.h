@@ -16,7 +16,7 @@
 /// last_decision() has the figures.
 ///
 /// The parts: policy.h has the schedules, and online/ has the policy `online`. Neither measures times: the scheduler
-/// gives them. online.h runs the same policy on the replay clock (schedule.h). scheduler_machine.h has the scheduler
+/// gives them. schedule.h runs the same policy on the replay clock. scheduler_machine.h has the scheduler
 /// without its clock and its lock.
 
 #include <memory>

@@ -5,7 +5,6 @@
 
 #include "predictor/optimal.h"
 #include "predictor/plan.h"
-#include "scheduler/online.h"
 #include "scheduler/schedule.h"
 
 namespace freshet::benchmarks {

@@ -69,7 +69,6 @@ class OnlinePolicy {
   std::int64_t row() const { return record_.rows(); }
   const OnlineVerdict& last() const { return verdict_; }
   const LossOutlook& outlook() const { return outlook_; }
-  const LossTrend& trend() const { return trend_; }
 
  private:
   bool surprised() const;

@@ -7,7 +7,6 @@
 #include <random>
 
 #include "predictor/plan.h"
-#include "scheduler/online.h"
 #include "scheduler/schedule.h"
 
 namespace freshet {

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "scheduler/online.h"
+#include "scheduler/schedule.h"
 
 namespace freshet {
 namespace {

@@ -6,7 +6,6 @@
 #include "core/base/format.h"
 #include "predictor/optimal.h"
 #include "predictor/schedules.h"
-#include "scheduler/online.h"
 #include "scheduler/schedule.h"
 
 namespace freshet::cli {
