@@ -23,7 +23,8 @@ bool ClusterRepository::Impl::withdraw(const Undecided& put) const {
   const std::shared_ptr<const ClusterView> now = view();
   std::vector<std::size_t> inherited_from;
   for (const MemberPointer& member : put.inherited_from) inherited_from.push_back(now->index_of(member));
-  cluster::WithdrawMachine machine(put.id, put.attempt, now->index_of(put.home), std::move(inherited_from));
+  cluster::RetireMachine machine(put.id, put.attempt, now->index_of(put.home), std::move(inherited_from),
+                                 /*is_withdrawal=*/true);
   drive(machine, [&](const cluster::Call& call) -> cluster::Reply {
     if (call.kind != cluster::Call::Kind::retire) return carry_out(*now, call);
     const auto retired =

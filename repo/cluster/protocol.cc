@@ -88,56 +88,29 @@ std::vector<Call> PutMachine::on_reply(const Call& answered, const Reply& reply)
   return {};
 }
 
-std::vector<Call> RetireMachine::start() {
+std::vector<Call> RetireMachine::ask_home(Call::Kind kind) {
   outstanding_ = 1;
-  return {{.kind = Call::Kind::retire, .provider = home_, .version = version_, .attempt = attempt_}};
+  return {{.kind = kind, .provider = home_, .version = version_, .attempt = attempt_}};
 }
 
-std::vector<Call> RetireMachine::on_reply(const Call& call, const Reply& reply) {
+std::vector<Call> RetireMachine::on_reply(const Call& answered, const Reply& reply) {
   --outstanding_;
   // A provider that kept a reference needs it not; settling drops it.
-  if (call.kind == Call::Kind::drop) return {};
-  if (reply.error) {
+  if (answered.kind == Call::Kind::drop) return {};
+  // One that is retired already may have been by this very withdrawal, asked twice over a bad connection.
+  const bool was_retired =
+      is_withdrawal_ && answered.kind == Call::Kind::retire && reply.error && reply.error->code() == Code::not_found;
+  if (reply.error && !was_retired) {
     error_ = reply.error;
     return {};
   }
+  if (answered.kind == Call::Kind::settle && reply.there) return ask_home(Call::Kind::retire);
   std::vector<Call> calls;
   for (const ProviderIndex provider : inherited_from_) {
     calls.push_back({.kind = Call::Kind::drop, .provider = provider, .version = version_, .attempt = attempt_});
   }
   outstanding_ = calls.size();
   return calls;
-}
-
-Call WithdrawMachine::call(Call::Kind kind, ProviderIndex provider) const {
-  return {.kind = kind, .provider = provider, .version = version_, .attempt = attempt_, .segments = {}};
-}
-
-std::vector<Call> WithdrawMachine::start() {
-  outstanding_ = 1;
-  return {call(Call::Kind::settle, home_)};
-}
-
-std::vector<Call> WithdrawMachine::drops() {
-  std::vector<Call> calls;
-  for (const ProviderIndex provider : inherited_from_) calls.push_back(call(Call::Kind::drop, provider));
-  outstanding_ = calls.size();
-  return calls;
-}
-
-std::vector<Call> WithdrawMachine::on_reply(const Call& answered, const Reply& reply) {
-  --outstanding_;
-  if (answered.kind == Call::Kind::drop) return {};  // What it did not reach is found by settling.
-  if (answered.kind == Call::Kind::settle && !reply.error && reply.there) {
-    outstanding_ = 1;
-    return {call(Call::Kind::retire, home_)};
-  }
-  // One that is retired already may have been by this very call, asked twice over a bad connection.
-  if (reply.error && (answered.kind == Call::Kind::settle || reply.error->code() != Code::not_found)) {
-    error_ = reply.error;
-    return {};
-  }
-  return drops();
 }
 
 void SettleMachine::keep(const Error& reason) {

@@ -95,47 +95,33 @@ class PutMachine {
 };
 
 /// Taking a version's references back, after its home made it a tombstone.
+///
+/// A withdrawal makes sure that a put which ended undecided leaves nothing, once its home answers again: its caller was
+/// told of another version in its place. It first asks whether the version was made. Without an error the version is
+/// then not there and never will be.
 class RetireMachine {
  public:
-  RetireMachine(VersionId version, std::uint64_t attempt, ProviderIndex home, std::vector<ProviderIndex> inherited_from)
-      : version_(version), attempt_(attempt), home_(home), inherited_from_(std::move(inherited_from)) {}
+  RetireMachine(VersionId version, std::uint64_t attempt, ProviderIndex home, std::vector<ProviderIndex> inherited_from,
+                bool is_withdrawal = false)
+      : version_(version),
+        attempt_(attempt),
+        home_(home),
+        inherited_from_(std::move(inherited_from)),
+        is_withdrawal_(is_withdrawal) {}
 
-  std::vector<Call> start();
-  std::vector<Call> on_reply(const Call& call, const Reply& reply);
+  std::vector<Call> start() { return ask_home(is_withdrawal_ ? Call::Kind::settle : Call::Kind::retire); }
+  std::vector<Call> on_reply(const Call& answered, const Reply& reply);
   bool done() const { return outstanding_ == 0; }
   const std::optional<Error>& error() const { return error_; }
 
  private:
-  const VersionId version_;
-  const std::uint64_t attempt_;
-  const ProviderIndex home_;
-  const std::vector<ProviderIndex> inherited_from_;
-  std::size_t outstanding_ = 0;
-  std::optional<Error> error_;
-};
-
-/// Making sure that a put which ended undecided leaves nothing, once its home answers again: its caller was told of
-/// another version in its place. What was made meanwhile is retired.
-class WithdrawMachine {
- public:
-  WithdrawMachine(VersionId version, std::uint64_t attempt, ProviderIndex home,
-                  std::vector<ProviderIndex> inherited_from)
-      : version_(version), attempt_(attempt), home_(home), inherited_from_(std::move(inherited_from)) {}
-
-  std::vector<Call> start();
-  std::vector<Call> on_reply(const Call& call, const Reply& reply);
-  bool done() const { return outstanding_ == 0; }
-  /// REQUIRES: done(). Without an error the version is not there and never will be.
-  const std::optional<Error>& error() const { return error_; }
-
- private:
-  Call call(Call::Kind kind, ProviderIndex provider) const;
-  std::vector<Call> drops();
+  std::vector<Call> ask_home(Call::Kind kind);
 
   const VersionId version_;
   const std::uint64_t attempt_;
   const ProviderIndex home_;
   const std::vector<ProviderIndex> inherited_from_;
+  const bool is_withdrawal_;
   std::size_t outstanding_ = 0;
   std::optional<Error> error_;
 };

@@ -54,7 +54,7 @@ class ClusterRun {
   };
   struct Withdraw {
     VersionId id;
-    cluster::WithdrawMachine machine;
+    cluster::RetireMachine machine;
   };
   struct Client {
     std::variant<Put, Retire, Settle, Withdraw> does;
@@ -226,8 +226,9 @@ class ClusterRun {
       others.insert(world_.placement().home(put.version.manifest.owners[tensor].writer));
     }
     retiring_.insert(id);
-    Withdraw withdraw{id, cluster::WithdrawMachine(id, put.placed.attempt, world_.placement().home(id),
-                                                   std::vector<std::size_t>(others.begin(), others.end()))};
+    Withdraw withdraw{id, cluster::RetireMachine(id, put.placed.attempt, world_.placement().home(id),
+                                                 std::vector<std::size_t>(others.begin(), others.end()),
+                                                 /*is_withdrawal=*/true)};
     auto client = std::make_shared<Client>(Client{std::move(withdraw), {}});
     client->ready = std::get<Withdraw>(client->does).machine.start();
     clients_.push_back(std::move(client));
