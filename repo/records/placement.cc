@@ -2,11 +2,11 @@
 #include "repo/records/placement.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/base/digest.h"
 #include "core/base/format.h"
 #include "repo/records/placement_generated.h"
+#include "repo/records/records_flat.h"
 
 namespace freshet {
 namespace {
@@ -143,18 +143,13 @@ std::string Placement::encode() const {
     providers.push_back(
         stored::CreatePlacedProviderDirect(builder, provider.id.c_str(), provider.address.c_str(), provider.since));
   }
-  builder.Finish(stored::CreatePlacementDirect(builder, number_, &providers));
-  return std::string(reinterpret_cast<const char*>(builder.GetBufferPointer()), builder.GetSize());
+  return finish(builder, stored::CreatePlacementDirect(builder, number_, &providers));
 }
 
 Result<Placement> Placement::decode(std::string_view bytes) {
-  std::vector<std::uint64_t> aligned((bytes.size() + 7) / 8);
-  if (!bytes.empty()) std::memcpy(aligned.data(), bytes.data(), bytes.size());
-  flatbuffers::Verifier verifier(reinterpret_cast<const std::uint8_t*>(aligned.data()), bytes.size());
-  if (bytes.size() < sizeof(flatbuffers::uoffset_t) || !verifier.VerifyBuffer<stored::Placement>(nullptr)) {
-    return fail(Code::corrupt, "the placement is damaged");
-  }
-  const auto* stored = flatbuffers::GetRoot<stored::Placement>(aligned.data());
+  const std::vector<std::uint64_t> buffer = aligned_copy(bytes);
+  const auto* stored = verified<stored::Placement>(buffer, bytes.size());
+  if (stored == nullptr) return fail(Code::corrupt, "the placement is damaged");
   Placement placement;
   placement.number_ = stored->number();
   if (placement.number_ < 1 || placement.number_ > kPlacementNumberMax || stored->providers()->size() > kProvidersMax) {

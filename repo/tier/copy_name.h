@@ -166,6 +166,17 @@ constexpr char* put_path_text(char* at, const Identity& identity) {
   return at;
 }
 
+/// The numbers of a name, in its order.
+constexpr Identity identity_of(const std::uint64_t (&values)[7]) {
+  return {.source = static_cast<std::uint32_t>(values[0]),
+          .inode = values[1],
+          .size = values[2],
+          .mtime = static_cast<std::int64_t>(values[3]),
+          .ctime = static_cast<std::int64_t>(values[5]),
+          .mtime_ns = static_cast<std::uint32_t>(values[4]),
+          .ctime_ns = static_cast<std::uint32_t>(values[6])};
+}
+
 /// Reads what a link says. False when it is not a copy's.
 constexpr bool take_path_text(const char* at, const char* end, Identity& identity) {
   constexpr int kDigitsMax[] = {2, 16, 16, 16, 8, 16, 8};
@@ -177,13 +188,7 @@ constexpr bool take_path_text(const char* at, const char* end, Identity& identit
     if (digits < 1 || digits > kDigitsMax[i] || !take_hex(at, values[i], digits)) return false;
   }
   if (at != end) return false;
-  identity = {.source = static_cast<std::uint32_t>(values[0]),
-              .inode = values[1],
-              .size = values[2],
-              .mtime = static_cast<std::int64_t>(values[3]),
-              .ctime = static_cast<std::int64_t>(values[5]),
-              .mtime_ns = static_cast<std::uint32_t>(values[4]),
-              .ctime_ns = static_cast<std::uint32_t>(values[6])};
+  identity = identity_of(values);
   return true;
 }
 
@@ -214,13 +219,7 @@ constexpr bool take_name(const char* at, Identity& identity) {
     if (i > 0 && *at++ != '-') return false;
     if (!take_hex(at, values[i], kDigits[i])) return false;
   }
-  identity = {.source = static_cast<std::uint32_t>(values[0]),
-              .inode = values[1],
-              .size = values[2],
-              .mtime = static_cast<std::int64_t>(values[3]),
-              .ctime = static_cast<std::int64_t>(values[5]),
-              .mtime_ns = static_cast<std::uint32_t>(values[4]),
-              .ctime_ns = static_cast<std::uint32_t>(values[6])};
+  identity = identity_of(values);
   return true;
 }
 
