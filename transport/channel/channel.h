@@ -28,8 +28,7 @@
 ///      as long as there is room for more on the way, and says when a Part is `done`: its memory is not read any more.
 ///   4. frame.fbs, frame.h: its messages, if no library has them.
 ///   5. Its kind and its traits (transport/channel_kind.h): which memory its bytes may lie in, where it may be used,
-///   and
-///      what else it can.
+///      and what else it can.
 /// Then tell of it where channels are chosen and tested; ARCHITECTURE.md ("A new data channel") has the list of files.
 
 #include <chrono>

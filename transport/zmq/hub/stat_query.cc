@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -34,7 +36,14 @@ template <typename T>
 bool read_member(const json& object, const char* key, T& to) {
   const auto member = object.find(key);
   if (member == object.end() || !is_json_of<T>(*member)) return false;
-  to = member->get<T>();
+  if constexpr (std::is_integral_v<T> && sizeof(T) < sizeof(std::int64_t) && !std::is_same_v<T, bool>) {
+    // JSON has no limit of ours: a number beyond T's is T's largest, and does not lose its upper bits.
+    using Wide = std::conditional_t<std::is_unsigned_v<T>, std::uint64_t, std::int64_t>;
+    using Limits = std::numeric_limits<T>;
+    to = static_cast<T>(std::clamp<Wide>(member->get<Wide>(), Limits::min(), Limits::max()));
+  } else {
+    to = member->get<T>();
+  }
   return true;
 }
 
