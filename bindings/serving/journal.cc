@@ -27,7 +27,6 @@ struct Journal::File {
 
 namespace {
 
-constexpr std::size_t kFilesMax = 100;
 constexpr mode_t kJournalMode = 0640;
 /// So much more a full file takes while another process renames it, or while nobody can.
 constexpr std::uint64_t kHeadroomBytes = std::uint64_t{64} << 20;
@@ -182,12 +181,12 @@ Result<std::pair<FileDescriptor, struct stat>> open_journal(const std::string& p
 }  // namespace
 
 Result<std::unique_ptr<Journal>> Journal::open(JournalOptions options) {
-  if (options.bytes_max < kJournalBytesMin || options.files_max < 1 || options.files_max > kFilesMax) {
+  if (options.bytes_max < kJournalBytesMin || options.files_max < 1 || options.files_max > kJournalFilesMax) {
     return fail(
         Code::invalid_argument,
         format("the journal {}: a file has at least {} bytes, and there are 1 to {} files; {} bytes and {} files "
                "were asked",
-               options.path, kJournalBytesMin, kFilesMax, options.bytes_max, options.files_max));
+               options.path, kJournalBytesMin, kJournalFilesMax, options.bytes_max, options.files_max));
   }
   FRESHET_ASSIGN(auto opened, open_journal(options.path));
   auto file = std::make_shared<File>();

@@ -40,11 +40,12 @@ namespace freshet::serving {
 inline constexpr std::size_t kRequestBytesMax = 128;  ///< Of a request's id.
 inline constexpr std::size_t kLineBytesMax = std::size_t{8} << 10;
 inline constexpr std::uint64_t kJournalBytesMin = std::uint64_t{64} << 10;
+inline constexpr std::size_t kJournalFilesMax = 100;
 
 struct JournalOptions {
   std::string path;
   std::uint64_t bytes_max = std::uint64_t{64} << 20;  ///< Of one file; from kJournalBytesMin on.
-  std::size_t files_max = 4;                          ///< PATH and its predecessors together; 1 to 100.
+  std::size_t files_max = 4;                          ///< PATH and its predecessors together; 1 to kJournalFilesMax.
 };
 
 /// An answer.

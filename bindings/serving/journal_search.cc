@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::string_view kLineBegin = R"({"request":")";
 constexpr std::size_t kSearchChunkBytes = std::size_t{256} << 10;
-constexpr std::size_t kPredecessorsMax = 1000;
 
 /// A whole number from 0, of an untrusted object.
 template <typename Number>
@@ -116,14 +115,13 @@ class Lines {
   std::string line_;
 };
 
-/// PATH first. A file that is renamed while the others are opened is found twice, and kept once.
+/// PATH first. A file that is renamed while the others are opened is found twice, and kept once. A number may have no
+/// file: a journal renames one file after another, may be killed between two of them, and files are archived.
 Result<std::vector<OpenedFile>> open_files(const std::string& path) {
   std::vector<OpenedFile> files;
-  for (std::size_t age = 0; age <= kPredecessorsMax; ++age) {
+  for (std::size_t age = 0; age < kJournalFilesMax; ++age) {
     const std::string name = age == 0 ? path : format("{}.{}", path, age);
     Result<OpenedFile> opened = open_regular(name);
-    if (!opened && opened.error().code() == Code::not_found && age > 0) break;
-    // Between two names a journal has no file at PATH for a moment.
     if (!opened && opened.error().code() == Code::not_found) continue;
     if (!opened) return fail(std::move(opened).error().with_context("the journal"));
     const bool is_known = std::ranges::any_of(files, [&](const OpenedFile& file) {

@@ -31,8 +31,9 @@ struct JournalSearch {
   std::uint64_t damaged_lines = 0;
 };
 
-/// Reads PATH and its predecessors PATH.1, PATH.2 …, oldest first. Takes memory for one line at a time. Any thread.
-/// Errors: not_found: there is no such file; invalid_argument: it is no regular file; io_error: it cannot be read.
+/// Reads PATH and its predecessors PATH.1 to PATH.99, as far as they are there, oldest first. Takes memory for one line
+/// at a time. Any thread.
+/// Errors: not_found: there is none of these files; invalid_argument: it is no regular file; io_error: it cannot be read.
 Result<JournalSearch> search_journal(const std::string& path, std::string_view request);
 
 }  // namespace freshet::serving

@@ -110,6 +110,17 @@ TEST_F(JournalSearching, ReadsPredecessorsFirst) {
   EXPECT_EQ(search_journal(path(), "a")->answers, 2u) << "between two files";
 }
 
+TEST_F(JournalSearching, AMissingPredecessorHidesNoOlderOne) {
+  std::ofstream(path() + ".99") << line_for("a", 1);
+  std::ofstream(path() + ".3") << line_for("a", 2);
+  const auto found = search(line_for("b", 3), "a");
+  ASSERT_TRUE(found.newest);
+  EXPECT_EQ(found.newest->version.number, 2u);
+  EXPECT_EQ(found.answers, 2u);
+  std::filesystem::remove(path());
+  EXPECT_EQ(search_journal(path(), "a")->answers, 2u);
+}
+
 TEST_F(JournalSearching, PlacesWithoutAJournalAreErrors) {
   EXPECT_EQ(search_journal(path(), "a").error().code(), Code::not_found);
   EXPECT_EQ(search_journal(folder_.path(), "a").error().code(), Code::invalid_argument);
