@@ -19,8 +19,7 @@ namespace {
 constexpr std::uint64_t kDeviceBytesMax = std::uint64_t{1} << 46;
 constexpr Duration kEndAtMost = std::chrono::seconds(30);
 constexpr std::uint32_t kWarpThreads = 32;
-constexpr std::uint32_t kSharedBytesMax = 48 << 10;  // Of a block, without a further wish to the driver.
-constexpr int kEagerLooks = 256;                     // A driver answers in a microsecond; most copies end meanwhile.
+constexpr int kEagerLooks = 256;  // A driver answers in a microsecond; most copies end meanwhile.
 
 std::uintptr_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
@@ -203,12 +202,26 @@ Status Device::check_copy(std::uintptr_t to, std::uintptr_t from, std::uint64_t 
   return check_range("source", from, bytes, false);
 }
 
+/// A slab is mapped for its own device alone: another device's copy would read or write no memory.
+Status Device::check_device_of(std::string_view role, const void* address) {
+  {
+    MutexLock lock(mutex_);
+    if (overlaps(number_of(address), 1)) return {};
+  }
+  FRESHET_ASSIGN(const PointerInfo info, describe(address));
+  if (info.kind != MemoryKind::device || !info.device || *info.device == info_.uuid) return {};
+  return fail(Code::unsupported, format("the {} is memory of device {}, and the copy is device {}'s; copy through host "
+                                        "memory",
+                                        role, info.device->text(), info_.uuid.text()));
+}
+
 Status Device::copy(StreamHandle stream, void* to, const void* from, std::uint64_t bytes) {
   const auto what = [&] { return format("copy {} bytes from {} to {}", bytes, from, to); };
   if (bytes == 0) return check_usable();
-  if (auto status = check_copy(number_of(to), number_of(from), bytes); !status) {
-    return fail(std::move(status.error()).with_context(what()));
-  }
+  auto status = check_copy(number_of(to), number_of(from), bytes);
+  if (status) status = check_device_of("destination", to);
+  if (status) status = check_device_of("source", from);
+  if (!status) return fail(std::move(status.error()).with_context(what()));
   return attempt(what, [&] {
     return engine_->copy(stream, static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
   });
@@ -222,7 +235,7 @@ Result<bool> Device::is_done(const Event& event) {
   return attempt([] { return std::string("query an event"); }, [&] { return engine_->is_done(event.handle_); });
 }
 
-Status Device::wait_for(EventHandle event, Duration at_most) {
+Status Device::wait_for(EventHandle event, Duration at_most, Ends ends) {
   const auto what = [] { return std::string("wait for an event"); };
   const Time deadline = deadline_in(at_most);
   Time look = Time::min();
@@ -236,7 +249,7 @@ Status Device::wait_for(EventHandle event, Duration at_most) {
                   format("wait for an event on device {}: its work still runs after {} ms", info_.uuid.text(),
                          std::chrono::duration_cast<std::chrono::milliseconds>(at_most).count()));
     }
-    if (now >= look) {
+    if (ends == Ends::early && now >= look) {
       FRESHET_TRY(Interruption::check());
       look = Interruption::next_look(deadline);
     }
@@ -249,7 +262,7 @@ Status Device::wait_for(EventHandle event, Duration at_most) {
   }
 }
 
-Status Device::wait(const Event& event, Duration at_most) { return wait_for(event.handle_, at_most); }
+Status Device::wait(const Event& event, Duration at_most) { return wait_for(event.handle_, at_most, Ends::early); }
 
 Status Device::make_wait(StreamHandle stream, EventHandle event) {
   return attempt([] { return std::string("make a stream wait for an event"); },
@@ -261,23 +274,30 @@ Status Device::launch(StreamHandle stream, const Launch& launch, std::span<const
     return format("launch kernel {} with {} blocks of {} threads", symbol_of(launch.kernel), launch.blocks,
                   launch.threads);
   };
-  if (launch.blocks == 0 || launch.blocks > std::numeric_limits<std::int32_t>::max() || launch.threads == 0 ||
-      launch.threads % kWarpThreads != 0 || launch.threads > threads_max_of(launch.kernel) ||
-      launch.shared_bytes > kSharedBytesMax) {
-    return refuse(format("{}: 1 block at least, {} to {} threads in whole warps, and at most {} bytes of shared memory",
-                         what(), kWarpThreads, threads_max_of(launch.kernel), kSharedBytesMax));
+  if (launch.blocks == 0 || launch.blocks > kBlocksMax || launch.threads == 0 || launch.threads % kWarpThreads != 0 ||
+      launch.threads > threads_max_of(launch.kernel) || launch.shared_bytes != 0) {
+    return refuse(
+        format("{}, and {} bytes of shared memory: a launch has 1 to {} blocks of {} to {} threads in whole "
+               "warps, and no shared memory of its own",
+               what(), launch.shared_bytes, kBlocksMax, kWarpThreads, threads_max_of(launch.kernel)));
   }
   // A driver cannot know, and would read past their end.
   if (arguments.size() != argument_bytes_of(launch.kernel)) {
     return refuse(
         format("{}: {} bytes of arguments, of {}", what(), arguments.size(), argument_bytes_of(launch.kernel)));
   }
+  if (info_.compute_major < kComputeMajorMin) {
+    return fail(Code::unsupported,
+                format("{} on device {}: it has compute capability {}.{}, and Freshet has kernels "
+                       "for {}.0 and later",
+                       what(), info_.uuid.text(), info_.compute_major, info_.compute_minor, kComputeMajorMin));
+  }
   return attempt(what, [&] { return engine_->launch(stream, launch, arguments); });
 }
 
-Status Device::drain(Duration at_most) { return drain(std::nullopt, at_most); }
+Status Device::drain(Duration at_most) { return drain(std::nullopt, at_most, Ends::early); }
 
-Status Device::drain(std::optional<StreamHandle> only, Duration at_most) {
+Status Device::drain(std::optional<StreamHandle> only, Duration at_most, Ends ends) {
   const auto what = [] { return std::string("wait for all work"); };
   const Time deadline = deadline_in(at_most);
   if (auto status = check_usable(); !status) return fail(std::move(status.error()).with_context(what()));
@@ -295,7 +315,7 @@ Status Device::drain(std::optional<StreamHandle> only, Duration at_most) {
   }
   if (!status) status = fail(noted(what(), std::move(status.error())));
   for (const EventHandle event : events) {
-    if (status) status = wait_for(event, std::max(Duration::zero(), deadline - system_clock().now()));
+    if (status) status = wait_for(event, std::max(Duration::zero(), deadline - system_clock().now()), ends);
   }
   for (const EventHandle event : events) release(event);
   return status;
@@ -309,7 +329,7 @@ Status Device::unload(Duration at_most) {
 void Device::release(const Block& block) {
   if (mark_.is_inherited()) return;
   // A stuck device runs nothing any more, so there is nothing to wait for.
-  if (auto status = drain(std::nullopt, kEndAtMost); !status && !engine_->is_stuck()) {
+  if (auto status = drain(std::nullopt, kEndAtMost, Ends::late); !status && !engine_->is_stuck()) {
     return warn_of_leak(format("memory of {} bytes", block.bytes), info_.uuid, status.error());
   }
   {
@@ -321,9 +341,9 @@ void Device::release(const Block& block) {
   }
 }
 
-Status Device::release(const std::byte* registered, Duration at_most) {
+Status Device::release(const std::byte* registered, Duration at_most, Ends ends) {
   FRESHET_TRY(check_not_inherited(mark_, "a GPU's device"));
-  if (auto status = drain(std::nullopt, at_most); !status && !engine_->is_stuck()) return status;
+  if (auto status = drain(std::nullopt, at_most, ends); !status && !engine_->is_stuck()) return status;
   Range range;
   {
     MutexLock lock(mutex_);
@@ -341,12 +361,13 @@ Status Device::release(const std::byte* registered, Duration at_most) {
 
 void Device::release(StreamHandle stream) {
   if (mark_.is_inherited()) return;
-  auto status = drain(stream, kEndAtMost);
-  {
+  auto status = drain(stream, kEndAtMost, Ends::late);
+  // A stream whose work still runs stays listed, so that the ends of the memory that its work has wait for it.
+  if (status || engine_->is_stuck()) {
     MutexLock lock(streams_mutex_);
     std::erase(streams_, stream);
+    status = engine_->destroy_stream(stream);
   }
-  if (status || engine_->is_stuck()) status = engine_->destroy_stream(stream);
   if (!status && !engine_->is_stuck()) warn_of_leak("a stream", info_.uuid, status.error());
 }
 
@@ -368,13 +389,13 @@ void Memory::swap(Memory& other) noexcept {
 
 Registration::~Registration() {
   if (device_ == nullptr || device_->mark_.is_inherited()) return;
-  if (auto status = end(kEndAtMost); !status)
+  if (auto status = device_->release(address_, kEndAtMost, Device::Ends::late); !status)
     warn_of_leak("registered host memory", device_->info().uuid, status.error());
 }
 
 Status Registration::end(Duration at_most) {
   if (device_ == nullptr) return {};
-  FRESHET_TRY(device_->release(address_, at_most));
+  FRESHET_TRY(device_->release(address_, at_most, Device::Ends::early));
   device_ = nullptr;
   return {};
 }

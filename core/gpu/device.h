@@ -55,9 +55,10 @@ namespace freshet::gpu {
 
 class Device;
 
-/// A slab of device memory: allocated by its owner, or imported from another process. Movable. Its end waits for the
-/// work that our streams had queued, then gives the memory back. REQUIRES at its end: no foreign stream has work with
-/// it.
+/// A slab of device memory: allocated by its owner, or imported from another process. Movable. Its end waits up to half
+/// a minute for the work that our streams had queued, then gives the memory back. If that was too short, the memory
+/// stays until the process ends, and the log says so. An Interruption does not shorten the wait. REQUIRES at its end:
+/// no foreign stream has work with it.
 class Memory {
  public:
   Memory() = default;
@@ -89,11 +90,13 @@ class Registration {
     swap(other);
     return *this;
   }
-  /// As end(), with half a minute. If that was too short, the memory stays registered, and the log says so.
+  /// As end(), with half a minute, whatever an Interruption wants. If that was too short, the memory stays registered,
+  /// and the log says so.
   ~Registration();
 
   /// Waits for the work that our streams had queued at the call, then unregisters. timed_out: it stays registered, and
-  /// end() may be called again. REQUIRES: no foreign stream has work with the memory.
+  /// end() may be called again; so with cancelled, by an Interruption. REQUIRES: no foreign stream has work with the
+  /// memory.
   Status end(Duration at_most);
 
  private:
@@ -103,7 +106,8 @@ class Registration {
   const std::byte* address_ = nullptr;
 };
 
-/// A stream of ours. Movable. Its end waits for its work.
+/// A stream of ours. Movable. Its end waits up to half a minute for its work, whatever an Interruption wants. If that
+/// was too short, the stream goes on until the process ends, the log says so, and the ends of memory still wait for it.
 class Stream {
  public:
   Stream() = default;
@@ -178,9 +182,10 @@ class Device : public std::enable_shared_from_this<Device> {
   Result<Stream> create_stream();
   Result<Event> create_event();
 
-  /// Queues a copy; the addresses say whether it goes to the device, from it, within it, or to another device. Zero
-  /// bytes are done at once. Between the device and plain host memory (not registered) the driver may copy before it
-  /// returns, slowly. invalid_argument when the ranges overlap, run past our memory's end, or `to` is read-only.
+  /// Queues a copy; the addresses say whether it goes to the device, from it, or within it. Zero bytes are done at
+  /// once. Between the device and plain host memory (not registered) the driver may copy before it returns, slowly.
+  /// invalid_argument when the ranges overlap, run past our memory's end, or `to` is read-only. unsupported when one of
+  /// them is another device's memory: that goes through host memory.
   Status copy(StreamHandle stream, void* to, const void* from, std::uint64_t bytes);
 
   /// The event now means all that `stream` has queued so far; what it meant before is forgotten.
@@ -199,8 +204,9 @@ class Device : public std::enable_shared_from_this<Device> {
 
   /// Queues one kernel. `arguments` are the kernel's one struct, by value; what its pointers name must stay until an
   /// event after it is done. 10⁵ rows are one launch over a table, not 10⁵ launches. invalid_argument when the threads
-  /// are no whole warps, or too many, or the arguments have another size than this kernel's. unsupported when this
-  /// build has no kernels for this device.
+  /// are no whole warps, or too many, when the blocks are more than kBlocksMax, when shared memory is wanted, or when
+  /// the arguments have another size than this kernel's. unsupported when this build has no kernels, or when the device
+  /// is older than compute capability 8.0.
   Status launch(StreamHandle stream, const Launch& launch, std::span<const std::byte> arguments);
 
   template <typename Arguments>
@@ -212,7 +218,8 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Waits for all that our streams have queued, at most that long.
   Status drain(Duration at_most);
 
-  /// Gives the kernels' code back, after drain(). The next launch loads it again.
+  /// Gives the kernels' code back, after drain(). The next launch loads it again. REQUIRES: no thread launches a kernel
+  /// between the call and its return, and no foreign stream has a kernel of ours queued.
   Status unload(Duration at_most);
 
  private:
@@ -228,6 +235,9 @@ class Device : public std::enable_shared_from_this<Device> {
     bool registered = false;
   };
 
+  /// Whether an Interruption ends a wait. A destructor's wait ends late: its caller cannot hear that work still runs.
+  enum class Ends : std::uint8_t { early, late };
+
   explicit Device(std::unique_ptr<Engine> engine);
 
   Status check_usable();
@@ -238,12 +248,13 @@ class Device : public std::enable_shared_from_this<Device> {
   Status check_range(std::string_view role, std::uintptr_t begin, std::uint64_t bytes, bool written)
       FRESHET_REQUIRES(mutex_);
   bool overlaps(std::uintptr_t begin, std::uint64_t bytes) FRESHET_REQUIRES(mutex_);
+  Status check_device_of(std::string_view role, const void* address);
   Result<Memory> keep(Block block, bool writable);
-  Status wait_for(EventHandle event, Duration at_most);
-  Status drain(std::optional<StreamHandle> only, Duration at_most);
+  Status wait_for(EventHandle event, Duration at_most, Ends ends);
+  Status drain(std::optional<StreamHandle> only, Duration at_most, Ends ends);
 
   void release(const Block& block);
-  Status release(const std::byte* registered, Duration at_most);
+  Status release(const std::byte* registered, Duration at_most, Ends ends);
   void release(StreamHandle stream);
   void release(EventHandle event);
 

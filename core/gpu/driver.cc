@@ -113,6 +113,11 @@ Code code_of(Answer answer) {
   }
 }
 
+Error as_senders_fault(Error error) {
+  if (error.code() != Code::invalid_argument && error.code() != Code::not_found) return error;
+  return {Code::corrupt, "not such a slab: " + error.message()};
+}
+
 bool sticks(Answer answer) {
   switch (answer) {
     case kEccUncorrectable:

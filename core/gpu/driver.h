@@ -65,6 +65,7 @@ constexpr unsigned int kAccessReadWrite = 3;
 constexpr unsigned int kRegisterPortable = 1;
 constexpr unsigned int kRegisterReadOnly = 8;
 constexpr unsigned int kStreamNonBlocking = 1;
+constexpr unsigned int kCaptureModeRelaxed = 2;
 constexpr unsigned int kEventWithoutTiming = 2;
 
 constexpr unsigned int kAttributeUnifiedAddressing = 41;
@@ -136,6 +137,7 @@ constexpr Answer kTimeout = 909;
   X(cuDevicePrimaryCtxRelease_v2, (Ordinal device))                                                                    \
   X(cuCtxPushCurrent_v2, (Context context))                                                                            \
   X(cuCtxPopCurrent_v2, (Context * context))                                                                           \
+  X(cuThreadExchangeStreamCaptureMode, (unsigned int* mode))                                                           \
   X(cuMemGetInfo_v2, (std::size_t * free, std::size_t * total))                                                        \
   X(cuPointerGetAttributes, (unsigned int count, unsigned int* attributes, void** values, Address address))            \
   X(cuMemGetAllocationGranularity, (std::size_t * bytes, const AllocationProperties* properties, unsigned int option)) \
@@ -195,6 +197,10 @@ Status check_driver_version(int cuda_version, std::string_view kernel_driver);
 
 /// What a caller does next about an answer.
 Code code_of(Answer answer);
+
+/// An error of taking a slab that a neighbour sent. What the driver does not accept or find is its sender's fault, and
+/// corrupt; any other error stays what it is.
+Error as_senders_fault(Error error);
 
 /// Whether the device's context keeps this error, so that no call works again.
 bool sticks(Answer answer);

@@ -67,6 +67,25 @@ Result<DeviceInfo> info_of(const Driver& nvidia, driver::Ordinal device) {
   return info;
 }
 
+/// While it lives, the thread's calls do not spoil a CUDA graph that some thread captures in the global mode, a
+/// framework's default: none of our calls is for such a graph, unless the stream that it names is captured.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& nvidia)
+      : nvidia_(nvidia), answer_(nvidia.calls.cuThreadExchangeStreamCaptureMode(&mode_)) {}
+  ~RelaxedCapture() {
+    if (answer_ == driver::kSuccess) (void)nvidia_.calls.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  Answer answer() const { return answer_; }
+
+ private:
+  const Driver& nvidia_;
+  unsigned int mode_ = driver::kCaptureModeRelaxed;  ///< The call puts the thread's own mode here.
+  const Answer answer_;
+};
+
 class DriverEngine final : public Engine {
  public:
   static Result<std::unique_ptr<Engine>> open(const std::shared_ptr<const Driver>& nvidia, driver::Ordinal device) {
@@ -84,6 +103,7 @@ class DriverEngine final : public Engine {
     if (granularity == 0) return fail(Code::unsupported, "cuMemGetAllocationGranularity: 0 bytes");
     info.granularity = granularity;
     driver::Context context = nullptr;
+    const RelaxedCapture relaxed(*nvidia);
     FRESHET_TRY_DRIVER(*nvidia, cuDevicePrimaryCtxRetain, (&context, device));
     return std::unique_ptr<Engine>(new DriverEngine(nvidia, device, context, std::move(info)));
   }
@@ -91,6 +111,7 @@ class DriverEngine final : public Engine {
   ~DriverEngine() override {
     // A lost context answers with its error; there is nobody left to tell.
     if (module_ != nullptr) (void)unload();
+    const RelaxedCapture relaxed(*nvidia_);
     (void)nvidia_->calls.cuDevicePrimaryCtxRelease_v2(device_);
   }
 
@@ -157,7 +178,7 @@ class DriverEngine final : public Engine {
                                                                                         driver::kHandleTypeDescriptor);
                                  });
         !status) {
-      return fail(as_corrupt(std::move(status.error())));
+      return fail(driver::as_senders_fault(std::move(status.error())));
     }
     driver::AllocationProperties properties;
     auto status = in_context("cuMemGetAllocationPropertiesFromHandle", [&] {
@@ -170,10 +191,7 @@ class DriverEngine final : public Engine {
       (void)in_context("cuMemRelease", [&] { return nvidia_->calls.cuMemRelease(handle); });
       return fail(std::move(status.error()));
     }
-    auto block = map(handle, bytes, driver::kAccessRead);
-    // Mapping more than there is is an invalid value.
-    if (!block) return fail(as_corrupt(std::move(block.error())));
-    return block;
+    return map(handle, bytes, driver::kAccessRead);
   }
 
   Status destroy_block(const Block& block) override {
@@ -244,6 +262,8 @@ class DriverEngine final : public Engine {
   }
 
   Status launch(StreamHandle stream, const Launch& launch, std::span<const std::byte> arguments) override {
+    // Until the kernel is queued, so that no unload() takes its code meanwhile.
+    MutexLock lock(mutex_);
     FRESHET_ASSIGN(const driver::Function function, function_of(launch.kernel));
     // The driver copies the arguments during the call.
     std::array<void*, 1> parameters = {const_cast<std::byte*>(arguments.data())};
@@ -265,10 +285,13 @@ class DriverEngine final : public Engine {
   DriverEngine(std::shared_ptr<const Driver> nvidia, driver::Ordinal device, driver::Context context, DeviceInfo info)
       : nvidia_(std::move(nvidia)), device_(device), context_(context), info_(std::move(info)) {}
 
-  /// Calls with the device's primary context current, and leaves the thread's own context as it was.
+  /// Calls with the device's primary context current, and leaves the thread's own context and capture mode as they
+  /// were.
   template <typename Call>
   Status in_context(std::string_view name, Call call) {
-    Answer answer = nvidia_->calls.cuCtxPushCurrent_v2(context_);
+    const RelaxedCapture relaxed(*nvidia_);
+    Answer answer = relaxed.answer();
+    if (answer == driver::kSuccess) answer = nvidia_->calls.cuCtxPushCurrent_v2(context_);
     if (answer == driver::kSuccess) {
       answer = call();
       driver::Context popped = nullptr;
@@ -279,7 +302,8 @@ class DriverEngine final : public Engine {
     return answer_of(*nvidia_, name, answer);
   }
 
-  /// Maps an allocation at an address of its own. Takes the handle in every case.
+  /// Maps an allocation at an address of its own; one that a neighbour sent is for reading. Takes the handle in every
+  /// case.
   Result<Block> map(driver::AllocationHandle handle, std::uint64_t bytes, unsigned int access) {
     driver::Address address = 0;
     auto status =
@@ -288,6 +312,8 @@ class DriverEngine final : public Engine {
     if (status) {
       status = in_context("cuMemMap", [&] { return nvidia_->calls.cuMemMap(address, bytes, 0, handle, 0); });
       is_mapped = status.has_value();
+      // Mapping more than there is is an invalid value.
+      if (!is_mapped && access == driver::kAccessRead) status = fail(driver::as_senders_fault(status.error()));
     }
     if (is_mapped) {
       const driver::AccessDescription description{.location = {.type = driver::kLocationTypeDevice, .id = device_},
@@ -303,18 +329,7 @@ class DriverEngine final : public Engine {
     return fail(std::move(status.error()));
   }
 
-  /// A descriptor that the driver refuses, in whatever words, is its sender's fault.
-  static Error as_corrupt(Error error) {
-    switch (error.code()) {
-      case Code::out_of_space:
-      case Code::failed_precondition:
-      case Code::unavailable: return error;
-      default: return {Code::corrupt, "not such a slab: " + error.message()};
-    }
-  }
-
-  Result<driver::Function> function_of(Kernel kernel) {
-    MutexLock lock(mutex_);
+  Result<driver::Function> function_of(Kernel kernel) FRESHET_REQUIRES(mutex_) {
     if (const auto found = functions_.find(kernel); found != functions_.end()) return found->second;
     driver::Module module = module_;
     if (module == nullptr) {

@@ -25,11 +25,11 @@ constexpr std::uint64_t kHostPage = 4096;
 constexpr std::uint64_t kDirtyBytesMax = std::uint64_t{1} << 20;
 constexpr int kBlockSeals = F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL;
 
-DeviceInfo host_info(std::size_t ordinal, std::uint64_t bytes) {
+DeviceInfo host_info(std::size_t ordinal, const HostOptions& options) {
   return {.uuid = host_device_uuid(ordinal),
           .name = "Freshet's host device",
-          .bytes = bytes,
-          .compute_major = 8,
+          .bytes = options.bytes,
+          .compute_major = options.compute_major,
           .compute_minor = 0,
           .granularity = kHostPage,
           .exports_slabs = true,
@@ -78,7 +78,7 @@ bool is_mapped(std::uintptr_t begin, std::uint64_t bytes, bool writable) {
 class HostEngine final : public Engine {
  public:
   HostEngine(std::shared_ptr<host_detail::World> world, std::size_t device)
-      : world_(std::move(world)), device_(device), info_(host_info(device, world_->options().bytes)) {}
+      : world_(std::move(world)), device_(device), info_(host_info(device, world_->options())) {}
 
   const DeviceInfo& info() const override { return info_; }
   bool is_stuck() const override { return !world_->why_stuck(device_).empty(); }
@@ -232,7 +232,7 @@ std::string HostPlatform::description() const { return format("host device, seed
 
 Result<std::vector<DeviceInfo>> HostPlatform::devices() {
   std::vector<DeviceInfo> devices;
-  for (std::size_t i = 0; i < world_->options().devices; ++i) devices.push_back(host_info(i, world_->options().bytes));
+  for (std::size_t i = 0; i < world_->options().devices; ++i) devices.push_back(host_info(i, world_->options()));
   return devices;
 }
 

@@ -38,6 +38,7 @@ struct HostOptions {
   std::uint64_t seed = 1;
   std::size_t devices = 1;
   std::uint64_t bytes = std::uint64_t{1} << 30;  ///< Of each device's memory.
+  int compute_major = 8;                         ///< Below kComputeMajorMin: Device launches no kernel.
 };
 
 /// The UUID of the host device with that ordinal: the same in every process.

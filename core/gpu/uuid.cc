@@ -25,6 +25,13 @@ std::string Uuid::text() const {
 Result<Uuid> Uuid::parse(std::string_view text) {
   std::string_view rest = text;
   if (rest.starts_with("GPU-")) rest.remove_prefix(4);
+  // The driver has one call for the UUIDs of both, so the name here begins alike.
+  if (text.starts_with("MIG-")) {
+    return refuse(
+        format("read a device's UUID: '{}' names a MIG device; write GPU- for MIG- "
+               "(freshet doctor lists the devices)",
+               shown(text)));
+  }
   const auto other = [&] {
     return refuse(format("read a device's UUID: '{}' is not like GPU-{}", shown(text), kUuidShape));
   };

@@ -19,10 +19,12 @@ struct Uuid {
 
   auto operator<=>(const Uuid&) const = default;
 
-  /// As NVIDIA's tools print it: "GPU-3f2a…-…", lower case.
+  /// "GPU-3f2a…-…", lower case: as NVIDIA's tools print it. Of a MIG device they print "MIG-3f2a…-…", and text() does
+  /// not: the driver does not say which of both a device is.
   std::string text() const;
 
-  /// Reads text(), in either case, with or without "GPU-". invalid_argument for other text.
+  /// Reads text(), in either case, with or without "GPU-". invalid_argument for other text; for "MIG-…" the message
+  /// gives the name to write.
   static Result<Uuid> parse(std::string_view text);
 };
 

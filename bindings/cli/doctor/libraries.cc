@@ -22,6 +22,10 @@ Finding find_cuda() {
   std::string found = (*platform)->description();
   for (const gpu::DeviceInfo& info : *devices) {
     found += format("; {} {}, {} MiB", info.uuid.text(), info.name, info.bytes >> 20);
+    if (info.compute_major < gpu::kComputeMajorMin) {
+      found += format(" (compute capability {}.{}: no kernels, which need {}.0 or later)", info.compute_major,
+                      info.compute_minor, gpu::kComputeMajorMin);
+    }
   }
   return finding.with(Health::ok, std::move(found));
 }

@@ -73,7 +73,8 @@ FRESHET_DEVICE CheckedBlock check_block(const ApplyArguments& arguments, std::ui
 }
 
 /// Adds the gaps up. Returns whether they lead to as many places inside of the block as its head says; only then are
-/// the places written. All threads of the block call it, and get the same answer.
+/// the places written. All threads of the block call it, and get the same answer. The gaps are read twice. Where a
+/// sender changes them meanwhile, some places stay unwritten, so the caller compares each with the block's elements.
 FRESHET_DEVICE bool take_places(ApplyRoom& room, const CheckedBlock& checked) {
   const std::uint32_t bytes = checked.gap_bytes;
   const std::uint32_t each = (bytes + threads() - 1) / threads();
@@ -97,6 +98,7 @@ FRESHET_DEVICE bool take_places(ApplyRoom& room, const CheckedBlock& checked) {
     const std::uint32_t gap = checked.gaps[i];
     place += gap;
     if (gap == kGapEscapeByte) continue;
+    if (change >= checked.changed || place >= checked.elements) break;
     room.places[change++] = static_cast<std::uint16_t>(place++);
   }
   return true;
@@ -127,6 +129,7 @@ FRESHET_KERNEL(apply, kDeltaThreadsMax, 4, ApplyArguments) {
     const ElementWords words(tensor.elements);
     LaneSums sums{0, 0};
     for (std::uint32_t i = thread(); i < checked.changed; i += threads()) {
+      if (room.places[i] >= checked.elements) continue;
       std::uint64_t difference = 0;
       for (std::uint32_t plane = 0; plane < width; ++plane) {
         const std::uint8_t byte = checked.planes[plane * (kPlaneHeadSize + checked.changed) + kPlaneHeadSize + i];

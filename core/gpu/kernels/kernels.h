@@ -26,12 +26,15 @@ enum class Kernel : std::uint8_t {
   kApply,        ///< ApplyArguments.
 };
 inline constexpr std::uint32_t kKernelCount = 6;
+inline constexpr std::uint32_t kBlocksMax = std::uint32_t{1} << 24;  ///< Of a launch.
+/// Devices of an older compute capability than this one's .0 have no kernels.
+inline constexpr int kComputeMajorMin = 8;
 
 struct Launch {
   Kernel kernel = Kernel::kFill;
-  std::uint32_t blocks = 1;
+  std::uint32_t blocks = 1;        ///< 1 to kBlocksMax.
   std::uint32_t threads = 256;     ///< Of a block: a multiple of 32, up to threads_max_of(kernel).
-  std::uint32_t shared_bytes = 0;  ///< Beyond what a kernel declares; no kernel wants any.
+  std::uint32_t shared_bytes = 0;  ///< Beyond what a kernel declares: 0, since no kernel wants any.
 };
 
 /// The kernel's function in fatbin().

@@ -9,8 +9,6 @@
 namespace freshet::gpu {
 namespace {
 
-constexpr std::uint32_t kHostBlocksMax = std::uint32_t{1} << 24;
-
 template <typename Arguments, void kKernel(const Arguments&)>
 void run_kernel(const void* arguments) {
   kKernel(*static_cast<const Arguments*>(arguments));
@@ -45,13 +43,13 @@ Status run_on_host(const Launch& launch, std::span<const std::byte> arguments, s
     return refuse(format("the kernel {} takes {} bytes of arguments, not {}", symbol, argument_bytes_of(launch.kernel),
                          arguments.size()));
   }
-  if (launch.blocks == 0 || launch.blocks > kHostBlocksMax || launch.threads == 0 ||
+  if (launch.blocks == 0 || launch.blocks > kBlocksMax || launch.threads == 0 ||
       launch.threads % host::kWarpThreads != 0 || launch.threads > threads_max_of(launch.kernel) ||
       launch.shared_bytes != 0) {
-    return refuse(format(
-        "the kernel {} runs with 1 to {} blocks of 32 to {} threads, a multiple of 32, and no shared "
-        "bytes of the launch; wanted: {} blocks, {} threads, {} shared bytes",
-        symbol, kHostBlocksMax, threads_max_of(launch.kernel), launch.blocks, launch.threads, launch.shared_bytes));
+    return refuse(
+        format("the kernel {} runs with 1 to {} blocks of 32 to {} threads, a multiple of 32, and no shared "
+               "bytes of the launch; wanted: {} blocks, {} threads, {} shared bytes",
+               symbol, kBlocksMax, threads_max_of(launch.kernel), launch.blocks, launch.threads, launch.shared_bytes));
   }
   AnyArguments kept;
   std::memcpy(&kept, arguments.data(), arguments.size());

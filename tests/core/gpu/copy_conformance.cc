@@ -85,18 +85,29 @@ TEST_P(GpuConformance, AddressesThatAreNoneAreRefused) {
   expect_bytes(memory.address(), 8192, 1);
 }
 
-TEST_P(GpuConformance, TwoDevicesCopyToEachOther) {
+TEST_P(GpuConformance, ACopyBetweenTwoDevicesIsRefused) {
   if (infos_.size() < 2) GTEST_SKIP() << "one device is here";
   const auto other = must(platform_->open(infos_[1].uuid));
   const Memory here = filled(50'001, 1);
   const Memory there = must(other->allocate(50'001));
   const Stream stream = must(device_->create_stream());
   const Stream theirs = must(other->create_stream());
-  const Event sent = must(device_->create_event());
   std::vector<std::byte> back(50'001);
-  must(device_->copy(stream.handle(), there.address(), here.address(), 50'001));
+  for (const bool sends : {true, false}) {
+    void* const to = sends ? there.address() : here.address();
+    const Status refused = device_->copy(stream.handle(), to, sends ? here.address() : there.address(), 50'001);
+    EXPECT_EQ(code_of(refused), "unsupported");
+    EXPECT_THAT(words_of(refused), testing::HasSubstr(std::string(sends ? "the destination" : "the source") +
+                                                      " is memory of device " + infos_[1].uuid.text()));
+  }
+  // Through host memory, one device's event orders the other's copy.
+  const Event sent = must(device_->create_event());
+  must(device_->copy(stream.handle(), back.data(), here.address(), 50'001));
   must(device_->record(sent, stream.handle()));
   must(other->make_wait(theirs.handle(), sent.handle()));
+  must(other->copy(theirs.handle(), there.address(), back.data(), 50'001));
+  must(other->drain(kPatience));
+  std::fill(back.begin(), back.end(), std::byte{0});
   must(other->copy(theirs.handle(), back.data(), there.address(), 50'001));
   must(other->drain(kPatience));
   EXPECT_TRUE(test::same_bytes(back, test::seeded_bytes(50'001, 1)));
@@ -201,6 +212,8 @@ TEST_P(GpuConformance, LaunchesThatCannotBeAreRefused) {
   EXPECT_EQ(code(1, 127, 0), "invalid_argument");
   EXPECT_EQ(code(1, 1056, 0), "invalid_argument");
   EXPECT_EQ(code(1, 128, 1 << 20), "invalid_argument");
+  EXPECT_EQ(code(1, 128, 1), "invalid_argument");
+  EXPECT_EQ(code(kBlocksMax + 1, 128, 0), "invalid_argument");
   const Launch launch{.kernel = Kernel::kFill, .blocks = 1, .threads = 128, .shared_bytes = 0};
   const std::vector<std::byte> arguments(5000);
   for (const std::uint64_t bytes :

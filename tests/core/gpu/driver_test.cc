@@ -52,6 +52,20 @@ TEST(GpuDriverTable, AnswersBecomeCodes) {
   EXPECT_EQ(driver::code_of(999), Code::io_error);
 }
 
+TEST(GpuDriverTable, OnlyWhatTheDriverRefusesIsTheSendersFault) {
+  for (const Code code : {Code::invalid_argument, Code::not_found}) {
+    const Error error = driver::as_senders_fault({code, "CUDA_ERROR"});
+    EXPECT_EQ(error.code(), Code::corrupt);
+    EXPECT_EQ(error.message(), "not such a slab: CUDA_ERROR");
+  }
+  for (const Code code : {Code::io_error, Code::unsupported, Code::timed_out, Code::out_of_space, Code::unavailable,
+                          Code::failed_precondition, Code::already_exists}) {
+    const Error error = driver::as_senders_fault({code, "CUDA_ERROR"});
+    EXPECT_EQ(error.code(), code);
+    EXPECT_EQ(error.message(), "CUDA_ERROR");
+  }
+}
+
 TEST(GpuDriverTable, ErrorsOfAContextStick) {
   for (const driver::Answer answer :
        {driver::kIllegalAddress, driver::kEccUncorrectable, driver::kAssert, driver::kLaunchFailed,

@@ -3,10 +3,14 @@
 #include "core/gpu/host_device.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <set>
 
+#include "core/base/interruption.h"
 #include "core/gpu/host_world.h"
 #include "tests/core/gpu/gpu_conformance.h"
 
@@ -176,6 +180,61 @@ TEST(HostDevice, AKernelThatFailsMakesItStuck) {
   must(world.record(0, event, stream));
   for (int looks = 0; looks < 1000 && world.why_stuck(0).empty(); ++looks) EXPECT_FALSE(must(world.is_done(event)));
   EXPECT_THAT(world.why_stuck(0), testing::StartsWith("HOST_ERROR_LAUNCH_FAILED: "));
+}
+
+TEST(HostDevice, AnInterruptedThreadEndsNothingUnderQueuedWork) {
+  HostRig rig(first_seed());
+  auto from = std::make_unique<Memory>(rig.filled(1));
+  auto to = std::make_unique<Memory>(rig.filled(2));
+  auto stream = std::make_unique<Stream>(must(rig.device->create_stream()));
+  for (int i = 0; i < 2000; ++i) must(rig.device->copy(stream->handle(), to->address(), from->address(), kFaultBytes));
+  {
+    const Interruption wanted([] { return true; });
+    stream = nullptr;
+    from = nullptr;
+    to = nullptr;
+  }
+  must(rig.device->drain(kPatience));  // Work whose memory is gone would make the device stuck.
+  const Room room = must(rig.device->room());
+  EXPECT_EQ(room.free, room.total);
+}
+
+TEST(HostDevice, AnInterruptedThreadGivesBackWhatALiveStreamUses) {
+  HostRig rig(first_seed());
+  const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::unique_ptr<void, decltype(&std::free)> host(std::aligned_alloc(page, page), &std::free);
+  auto registration =
+      std::make_unique<Registration>(must(rig.device->register_host(host.get(), page, HostAccess::read_write)));
+  const Stream stream = must(rig.device->create_stream());
+  auto memory = std::make_unique<Memory>(must(rig.device->allocate(page)));
+  const auto queue = [&] {
+    for (int i = 0; i < 500; ++i) must(rig.device->copy(stream.handle(), memory->address(), host.get(), page));
+  };
+  queue();
+  {
+    const Interruption wanted([] { return true; });
+    EXPECT_EQ(code_of(registration->end(kPatience)), "cancelled");  // A call that can say so ends early.
+    registration = nullptr;
+  }
+  registration =
+      std::make_unique<Registration>(must(rig.device->register_host(host.get(), page, HostAccess::read_write)));
+  queue();
+  {
+    const Interruption wanted([] { return true; });
+    memory = nullptr;
+  }
+  const Room room = must(rig.device->room());
+  EXPECT_EQ(room.free, room.total);
+}
+
+TEST(HostDevice, ADeviceOfAnOldKindHasNoKernels) {
+  HostPlatform platform({.seed = first_seed(), .devices = 1, .bytes = 1 << 20, .compute_major = kComputeMajorMin - 1});
+  const auto device = must(platform.open(host_device_uuid(0)));
+  const Stream stream = must(device->create_stream());
+  const Status refused = device->launch(stream.handle(), {.kernel = Kernel::kFill, .blocks = 1, .threads = 128},
+                                        FillArguments{.to = nullptr, .bytes = 0, .value = 0});
+  EXPECT_EQ(code_of(refused), "unsupported");
+  EXPECT_THAT(words_of(refused), testing::HasSubstr("it has compute capability 7.0"));
 }
 
 TEST(HostDevice, OneStuckDeviceLeavesTheOther) {

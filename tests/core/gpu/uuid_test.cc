@@ -15,6 +15,12 @@ TEST(GpuUuid, IsReadAsItIsWritten) {
   EXPECT_EQ(Uuid::parse("00FF1234-5678-9ABC-DEF0-0123456789AB").value(), *uuid);
 }
 
+TEST(GpuUuid, ThePrefixOfAMigDeviceIsNamedInTheError) {
+  const auto uuid = Uuid::parse("MIG-00ff1234-5678-9abc-def0-0123456789ab");
+  ASSERT_FALSE(uuid);
+  EXPECT_NE(uuid.error().message().find("write GPU- for MIG-"), std::string::npos) << uuid.error().message();
+}
+
 TEST(GpuUuid, OtherTextIsRefused) {
   for (const char* text :
        {"", "GPU-", "GPU-0", "00ff1234-5678-9abc-def0-0123456789a", "00ff1234-5678-9abc-def0-0123456789abc",

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "tests/core/gpu/kernels/delta_lab.h"
@@ -200,6 +201,33 @@ TEST_F(GpuApply, MoreChangesThanABlockSaysAreNotApplied) {
     set_number(packed, 8, bytes);
     set_number(packed, 13, bytes);
   });
+}
+
+TEST_F(GpuApply, GapsThatChangeBetweenTheirTwoReadingsWriteNothingOutside) {
+  // Another tensor's memory is this payload's gaps: its delta changes them, at some time of the launch, into gaps that
+  // lead far outside.
+  std::deque<DeltaCase> changers;
+  DeltaCase& changer = changers.emplace_back(DType::u8, gap_bytes(), 0, random_);
+  std::memcpy(changer.base.data(), packed_.blocks.data() + kGapPlane, gap_bytes());
+  std::memset(changer.target.data(), 254, gap_bytes());
+  const Packed change = pack_all(changers, {}, random_())[0];
+  const std::size_t bytes = 2 * kElements;
+  int amid = 0;
+  for (int run = 0; run < 200; ++run) {
+    SCOPED_TRACE(testing::Message() << "FRESHET_GPU_SEED=" << gpu_seed() << ", run " << run);
+    Packed payload = packed_;
+    std::vector<std::uint8_t> memory(2 * 0x10000, 0xA5);  // As far as a place can lead.
+    std::memcpy(memory.data(), cases_[0].base.data(), bytes);
+    Range unused(0, 0);
+    std::vector<ApplyCase> applied = {apply_case(cases_[0], payload, unused), apply_case(changer, change, unused)};
+    applied[0].tensor.memory = memory.data();
+    applied[1].tensor.memory = reinterpret_cast<std::uint8_t*>(payload.blocks.data() + kGapPlane);
+    apply_all(applied, 2, 32, random_());
+    const bool is_whole = std::memcmp(memory.data(), cases_[0].target.data(), bytes) == 0;
+    if (applied[0].result.error == 0 && !is_whole) ++amid;
+    ASSERT_EQ(std::count(memory.begin() + bytes, memory.end(), 0xA5), static_cast<long>(memory.size() - bytes));
+  }
+  EXPECT_GT(amid, 0);
 }
 
 TEST_F(GpuApply, ABlockWhoseNumbersLieIsNotApplied) {
