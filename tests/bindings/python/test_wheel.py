@@ -78,4 +78,4 @@ def test_every_module_of_the_tree_is_in_the_wheel(wheel):
 def test_vllm_finds_its_engine(wheel):
     with zipfile.ZipFile(wheel) as archive:
         points = archive.read(next(name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))).decode()
-    assert re.search(r"\[vllm\.general_plugins\]\s+freshet ?= ?freshet\.vllm:register\b", points)
+    assert re.search(r"\[vllm\.general_plugins\]\s+freshet ?= ?freshet\.vllm:_plugin\b", points)

@@ -87,7 +87,7 @@ class Model:
         for index, request in enumerate(requests):
             try:
                 wishes[index] = wish_of(request.parameters(), self._timeout_ms)
-            except InvalidArgument as error:
+            except Exception as error:  # Also parameters that are no text: they fail this request alone.
                 answers[index] = self._refusal(error, "INVALID_ARG")
         waiting = self._answer(requests, wishes, answers)
         if waiting:

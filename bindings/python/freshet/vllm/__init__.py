@@ -12,6 +12,7 @@ docs/python/vllm.md has the whole of it. Without vLLM this package can be import
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,12 +28,20 @@ __all__ = ["BACKEND", "InitInfo", "TrainerEngine", "TrainerInfo", "UpdateInfo", 
 
 
 def register() -> None:
-    """Tells vLLM of the engine `freshet`. The entry point `vllm.general_plugins` calls this in each process of a server; a trainer
+    """Tells vLLM of the engine `freshet`. The entry point calls this in each process of a server; a trainer
     calls it once. Further calls do nothing. ImportError: there is no vLLM, or one from before 0.28."""
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
     for factory, (module, name) in ((WeightTransferEngineFactory, _WORKER), (WeightTransferTrainerFactory, _TRAINER)):
         if BACKEND not in factory._registry:  # A second time would be an error, and there is no call that asks.
             factory.register_engine(BACKEND, module, name)
+
+
+def _plugin() -> None:
+    """The entry point. vLLM ends the process where a plugin raises, also for those who do not use this engine."""
+    try:
+        register()
+    except Exception as error:
+        logging.getLogger("freshet").warning("vLLM has no engine freshet: %s: %s", type(error).__name__, error)
 
 
 def __getattr__(name: str) -> Any:
