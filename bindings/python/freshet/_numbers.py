@@ -2,6 +2,8 @@
 """Numbers that callers give."""
 from __future__ import annotations
 
+import math
+import numbers
 import operator
 from typing import Any
 
@@ -19,3 +21,15 @@ def whole(value: Any, what: str) -> int:
     if isinstance(value, bool) or not 0 <= number <= _MOST:
         raise InvalidArgument(f"{what}={value!r}: a whole number from 0 is wanted")
     return number
+
+
+def real(value: Any, what: str) -> float:
+    """A number of any type that is one (NumPy's, too), also a NaN; what is too large for a float is infinite. InvalidArgument says
+    `what` is none."""
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_real:
+        raise InvalidArgument(f"{what}={value!r:.80}: a number is wanted, not {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

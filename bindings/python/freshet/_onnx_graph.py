@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 import onnx
 
@@ -54,13 +54,17 @@ class Graph:
             except TypeError:
                 raise InvalidArgument(f"an ONNX model is a path or bytes, not {type(path_or_bytes).__name__}") from None
             self._folder = os.path.dirname(os.path.abspath(self.what))
-        self._rest = self._left = self._loaded(path_or_bytes)
+        self._rest = self._loaded(path_or_bytes)  # Without the values that settle() dropped.
+        self._left: "Tuple[FrozenSet[str], onnx.ModelProto] | None" = None  # Which ones the last model took out of it, and what stayed.
+        self._settled: FrozenSet[str] = frozenset()
         self.initializers: Dict[str, Initializer] = {}
         inputs = {one.name for one in self._rest.graph.input}
         for graph, tensor in _tensors(self._rest.graph):
+            self._check_type(tensor.name, tensor.data_type)
             self.initializers[tensor.name] = self._described(graph, tensor, inputs)
         for graph in _graphs(self._rest.graph):
             for sparse in graph.sparse_initializer:
+                self._check_type(sparse.values.name, sparse.values.data_type)
                 self.initializers[sparse.values.name] = Initializer(
                     sparse.values.data_type, tuple(sparse.dims), False, "it is sparse: make it dense in the file")
 
@@ -88,6 +92,11 @@ class Graph:
         elif graph is not self._rest.graph and tensor.name in {one.name for one in graph.input}:
             cannot = "its subgraph has an input of this name"
         return Initializer(tensor.data_type, tuple(tensor.dims), tensor.name in inputs, cannot)
+
+    def _check_type(self, name: str, elem_type: int) -> None:
+        if elem_type not in onnx.TensorProto.DataType.values():
+            raise InvalidArgument(f"{self.what}: the initializer {name} has type {elem_type}, and onnx {onnx.__version__} knows no "
+                                  f"such type: export the model anew, or install a newer onnx")
 
     def check_fits(self, bound: Mapping[str, str], tensors: Mapping[str, Tuple[str, Tuple[int, ...]]], version: str) -> None:
         """FailedPrecondition names the tensor that cannot take its initializer's place.
@@ -140,20 +149,26 @@ class Graph:
             model.graph.initializer.add(name=name, data_type=one.elem_type, dims=one.shape, raw_data=value)
         return self._written(model)
 
-    def settle(self) -> None:
-        """The last model is in use: the values in the file whose place was taken are dropped."""
-        self._rest = self._left
+    def settle(self, names: Iterable[str]) -> None:
+        """From now on each model is without these initializers: their values in the file are dropped."""
+        gone = frozenset(names)
+        if gone <= self._settled:
+            return
+        if self._left is not None and self._left[0] == gone:
+            self._rest = self._left[1]
+        else:  # Another model was made since.
+            _take_out(self._rest, gone)
+        self._left = None
+        self._settled = gone
 
     def _without(self, names: Iterable[str]) -> onnx.ModelProto:
         """A copy of what is left. A subgraph that had one of these initializers sees what the graph around it has instead."""
-        gone = set(names)
+        gone = frozenset(names)
         left = onnx.ModelProto()
         left.CopyFrom(self._rest)
-        _drop(left.graph.value_info, gone)
-        for graph in _graphs(left.graph):
-            _drop(graph.initializer, gone)
+        _take_out(left, gone)
         self._fill_in(left)
-        self._left = left
+        self._left = None if gone <= self._settled else (gone, left)
         model = onnx.ModelProto()
         model.CopyFrom(left)
         return model
@@ -193,6 +208,12 @@ def _tensors(graph: Any) -> Iterator[Tuple[Any, Any]]:
     for one in _graphs(graph):
         for tensor in one.initializer:
             yield one, tensor
+
+
+def _take_out(model: onnx.ModelProto, names: FrozenSet[str]) -> None:
+    _drop(model.graph.value_info, names)
+    for graph in _graphs(model.graph):
+        _drop(graph.initializer, names)
 
 
 def _drop(repeated: Any, names: Any) -> None:

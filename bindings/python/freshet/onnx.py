@@ -272,6 +272,7 @@ class Session:
                     self._refused = None
                     if not self._closed:
                         self._served, self._file_session = served, None
+                        self._graph.settle(served.bound)
         finally:
             self._taking.release()
         if refused is not None:
@@ -295,7 +296,6 @@ class Session:
         kept = Snapshot(pin)  # The other one is closed soon.
         values = values_of(kept, bound, self._graph.initializers)
         session = self._session_for(kept, bound, values, called)
-        self._graph.settle()
         return Served(session, kept, values, self._graph.initializers, self._mode == "inputs")
 
     def _session_for(self, snapshot: Snapshot, bound: Dict[str, str], values: Dict[str, Any], called: str) -> Any:

@@ -12,7 +12,7 @@ from ._arrays import Gathered, check_name
 from ._errors import Error, FailedPrecondition, InvalidArgument, OutOfSpace
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle, all_or_nothing
-from ._numbers import whole
+from ._numbers import real, whole
 from ._html import table
 
 Receipt = _core.Receipt
@@ -52,6 +52,7 @@ class Publisher(Handle):
                  keep_versions: int = 0, group_commit: bool = False, resume: Any = None,
                  arena_copies: float = 3.0) -> None:
         self.model = model
+        copies = real(arena_copies, "arena_copies")
         self._training: Any = None  # What freshet.torch.publish() knows of the loop.
         self.resumed = None
         record = None
@@ -68,7 +69,7 @@ class Publisher(Handle):
         self._said_skipped = False
         self._skipped_graph: Any = None  # The architecture that came with a version for which there was no room.
         self._core = _core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
-                                          path_of(directory), given, keep_versions, group_commit, arena_copies, record)
+                                          path_of(directory), given, keep_versions, group_commit, copies, record)
         self._opened()
         self._since = time.monotonic()
 

@@ -428,3 +428,27 @@ def test_a_program_ends_while_a_session_is_built(folder, program):
     assert one.line() == "ends"
     code, _, complaints = one.end()
     assert code == 0, complaints
+
+
+def test_a_version_that_is_only_tried_takes_no_value_of_the_file(folder):
+    file, tried = weights(0), weights(2)
+    with freshet.Publisher("m", keep_versions=3) as publisher, freshet.Subscriber("m", staged=True) as member, \
+            freshet.onnx.Session(saved(folder, affine(**file)), member) as session:
+        follows(session, published((publisher, member), {"w": weights(1)["w"]}))
+        publisher.publish(tried, sync=True, graph=architecture(tried))
+        member.stage(2, 60)
+        with member.staged_snapshot() as snapshot:
+            assert session.at(snapshot).run(None, {"x": X}).weight_version == 2
+        now = {"w": weights(3)["w"]}
+        publisher.publish(now, sync=True, graph=architecture(now))
+        member.stage(3, 60)
+        member.commit()
+        follows(session, 3)
+        np.testing.assert_allclose(session.run(["y"], {"x": X})[0], X @ now["w"] + file["b"], rtol=1e-5)
+
+
+def test_a_type_that_onnx_does_not_know_is_named_by_its_number(pair):
+    made = affine(**weights(0))
+    made.graph.initializer[0].data_type = 999
+    with pytest.raises(freshet.InvalidArgument, match="the model in bytes: the initializer w has type 999"):
+        freshet.onnx.Session(made.SerializeToString(), pair[1])

@@ -504,3 +504,9 @@ def test_arena_copies_is_the_memory_of_the_first_publish():
     assert 1 <= sizes[0] < 2 and sizes[1] >= 3
     with pytest.raises(freshet.InvalidArgument, match="arena_copies is 0.5"):
         freshet.Publisher("m", arena_copies=0.5)
+
+
+@pytest.mark.parametrize("wrong", ["x", None, True, [2]])
+def test_arena_copies_that_are_no_number_are_told_in_words(wrong):
+    with pytest.raises(freshet.InvalidArgument, match="arena_copies=.*: a number is wanted, not " + type(wrong).__name__):
+        freshet.Publisher("m", arena_copies=wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from typing import Any, Optional
 
 from .._errors import Error
@@ -17,13 +18,16 @@ class Kept:
 
     The event loop is told of each swap, and lets the older version go: a trainer needs its memory. A thread of the loop's executor
     then maps the new version's pages, so that no request waits for that; not of a model of more than 256 MiB, since its pages take
-    long, and not every server reads them. One event loop at a time; where a loop cannot watch a descriptor, nothing is held.
+    long, and not every server reads them. Where a loop cannot watch a descriptor, nothing is held.
+
+    Any thread. The first event loop watches until it is closed; the calls of others do nothing until then.
     """
 
     BYTES_MAX = 256 << 20
 
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = subscriber
+        self._claim = threading.Lock()  # Which loop watches.
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._news: Any = None
         self._descriptor = -1
@@ -33,11 +37,10 @@ class Kept:
 
     def keep(self, snapshot: Snapshot, version: int) -> None:
         """From now on that version, if it is still the served one."""
-        self.drop()
         try:
-            loop = asyncio.get_running_loop()
-            if loop is not self._loop:
-                self._watch(loop)
+            if not self._is_watched_by(asyncio.get_running_loop()):
+                return
+            self.drop()
             if self._descriptor >= 0 and self._subscriber.version == version:
                 self._snapshot, self.version = Snapshot(snapshot._pin), version
         except (Error, RuntimeError, NotImplementedError):  # Closed meanwhile; another kind of loop.
@@ -46,21 +49,37 @@ class Kept:
     def look(self) -> None:
         """Lets go of what is not served any more."""
         try:
+            if asyncio.get_running_loop() is not self._loop:
+                return
+        except RuntimeError:  # Another kind of loop, in which nothing was held.
+            return
+        try:
             if self._subscriber.version != self.version:
                 self.drop()
         except Error:  # The subscriber was closed.
             self.drop()
-            self._leave()
+            with self._claim:
+                self._leave()
 
     def drop(self) -> None:
         self._snapshot, self.version = None, 0
 
+    def _is_watched_by(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """It is from now on, unless another one watches."""
+        if loop is self._loop:
+            return True
+        with self._claim:
+            if self._descriptor >= 0 and self._loop is not None and not self._loop.is_closed():
+                return False
+            self._leave()
+            self._watch(loop)
+            return True
+
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._leave()
         self._loop, self._news = loop, self._subscriber._core.news()
         descriptor = self._news.add_descriptor()
         try:
-            loop.add_reader(descriptor, self._swapped)
+            loop.add_reader(descriptor, self._swapped, descriptor)
         except BaseException:
             self._news.remove_descriptor(descriptor)
             raise
@@ -74,9 +93,9 @@ class Kept:
         self._news.remove_descriptor(self._descriptor)
         self._loop, self._news, self._descriptor = None, None, -1
 
-    def _swapped(self) -> None:
+    def _swapped(self, descriptor: int) -> None:
         try:
-            os.read(self._descriptor, 8)
+            os.read(descriptor, 8)
         except BlockingIOError:
             pass
         self.look()

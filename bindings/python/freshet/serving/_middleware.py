@@ -14,6 +14,7 @@ from typing import Any, Awaitable, Callable, Collection, Dict, List, MutableMapp
 
 from .._errors import Error, InvalidArgument, check_type
 from ..subscriber import Snapshot, Subscriber
+from ._client import Client
 from ._freshness import freshness
 from ._journal import Journal
 from ._kept import Kept
@@ -48,7 +49,8 @@ def middleware(app: App, subscriber: Subscriber, *, journal: Optional[Journal] =
     subscriber   a freshet.Subscriber, opened in the process that serves
     journal      a freshet.serving.Journal: each answer gets a line, under the id in the request's header x-request-id. A
                  request without a good one (1 to 128 letters, digits and ._:/+=@-) gets a new id; the answer has it
-    ready        the path of the readiness route; None: no route. JSON with `state`: "fresh" and "stale" are 200, "none" is 503
+    ready        the path of the readiness route; None: no route. Paths are given without the root_path that a server or a mount
+                 puts before them. JSON with `state`: "fresh" and "stale" are 200, "none" is 503
     metrics      the path of the metrics in Prometheus' text format; None: no route
     stale_after  after so many seconds of being stale the readiness route answers 503; None: never
     max_wait     the longest wait in seconds that a request may ask for
@@ -59,8 +61,12 @@ def middleware(app: App, subscriber: Subscriber, *, journal: Optional[Journal] =
 
     A request may ask for a version: `x-min-version: 7` (that one or a later one) and `x-exact-version: 7`. Where the served version
     is another one, the answer is 409, with the served version in `kept`. With `x-max-wait: 0.5` a request waits so many seconds for
-    its minimum version, at most `max_wait`; 256 requests may wait at a time. No wait holds up the event loop. A header that is no
-    number is answered by 400. Before a first version, requests are answered by 503.
+    its minimum version, at most `max_wait`; 256 requests may wait at a time. No wait holds up the event loop. If the client goes
+    away meanwhile, the wait ends, and `app` is not called. A header that is no number is answered by 400. Before a first version,
+    requests are answered by 503.
+
+    Between requests the first event loop that serves holds the served version, so its pages stay mapped. Event loops of other
+    threads answer right, too, but hold nothing until that loop is closed: their requests map pages anew.
 
     If `app` raises before it answers, this middleware answers 500, with the header, and raises on. Websockets and lifespan events
     pass untouched: a websocket's handler takes `subscriber.snapshot()` for each message.
@@ -87,6 +93,10 @@ class _Refused(Exception):
         self.status, self.body = status, {"error": told, **more}
 
 
+class _Gone(Exception):
+    """A request whose client went away before it was answered."""
+
+
 class _Middleware:
     def __init__(self, app: App, subscriber: Subscriber, journal: Optional[Journal], ready: Optional[str], metrics: Optional[str],
                  stale_after: Optional[float], max_wait: float, unpinned: Collection[str]) -> None:
@@ -101,9 +111,11 @@ class _Middleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        if scope["path"] in self._without_version:
-            return await self._answer_without_version(scope, receive, send)
+        path = _path_of(scope)
+        if path in self._without_version:
+            return await self._answer_without_version(path, scope, receive, send)
         asked: Optional[Dict[bytes, bytes]] = None
+        client: Optional[Client] = None
         try:
             for name, value in scope["headers"]:
                 if name in _ASKED:
@@ -112,10 +124,23 @@ class _Middleware:
                     if name in asked and name != _ID:
                         raise _Refused(400, f"the header {name.decode()} stands twice in the request; send it once")
                     asked[name] = value
-            snapshot = self._snapshot() if asked is None else await self._asked_for(asked)
+            if asked is None:
+                snapshot = self._snapshot()
+            else:
+                if _WAIT in asked:
+                    receive = client = Client(receive)
+                snapshot = await self._asked_for(asked, client)
+            await self._pinned(scope, receive, send, asked, snapshot)
         except _Refused as refused:
             self._refused[refused.status] += 1
-            return await self._refuse(send, refused)
+            await self._refuse(send, refused)
+        except _Gone:
+            pass
+        finally:
+            if client is not None:
+                await client.end()
+
+    async def _pinned(self, scope: Scope, receive: Receive, send: Send, asked: Optional[Dict[bytes, bytes]], snapshot: Snapshot) -> None:
         version = snapshot.version
         if version != self._kept.version:
             self._kept.keep(snapshot, version)
@@ -125,18 +150,18 @@ class _Middleware:
             given = asked.get(_ID) if asked is not None else None
             request_id = given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else next(self._ids)
             own.append((_ID, request_id.encode()))
-        started = streamed = False
+        started = streamed = trailers = False
 
         async def send_on(message: Message) -> None:
-            nonlocal started, streamed
+            nonlocal started, streamed, trailers
             if message["type"] == "http.response.start":
-                started = True
+                started, trailers = True, bool(message.get("trailers"))
                 self._answered += 1
                 if journal is not None:
                     _record(journal, request_id, snapshot)
-                message["headers"] = [header for header in message.get("headers", ()) if header[0] not in _OURS] + own
-                await send(message)
-            elif message["type"] == "http.response.body" and not message.get("more_body"):
+                headers = [header for header in message.get("headers", ()) if header[0] not in _OURS] + own
+                await send({**message, "headers": headers})  # The app may send its own message again.
+            elif message["type"] == "http.response.body" and not message.get("more_body") and not trailers:
                 await send(message)
                 snapshot.close()
             else:
@@ -164,16 +189,16 @@ class _Middleware:
         except Error as error:
             raise _Refused(503, str(error), model=self.subscriber.model) from None
 
-    async def _asked_for(self, asked: Dict[bytes, bytes]) -> Snapshot:
+    async def _asked_for(self, asked: Dict[bytes, bytes], client: Optional[Client]) -> Snapshot:
         least = _number(asked, _MIN)
         exact = _number(asked, _EXACT)
         wait = min(_seconds(asked, _WAIT), self._max_wait)
         snapshot = self._snapshot()
         waited = 0.0
-        if least is not None and snapshot.version < least and wait > 0:
+        if least is not None and snapshot.version < least and client is not None and wait > 0:
             snapshot.close()
             begin = time.monotonic()
-            await self._wait_for(least, wait)
+            await self._wait_for(least, wait, client)
             waited = time.monotonic() - begin
             snapshot = self._snapshot()
         version = snapshot.version
@@ -185,8 +210,8 @@ class _Middleware:
         raise _Refused(409, f"the request asks for {wanted}, and {self.subscriber.model}@{version} is served{after}",
                        model=self.subscriber.model, min_version=least, exact_version=exact, kept=[version])
 
-    async def _wait_for(self, version: int, seconds: float) -> None:
-        """Returns when that version is served, or after so many seconds."""
+    async def _wait_for(self, version: int, seconds: float, client: Client) -> None:
+        """Returns when that version is served, or after so many seconds. _Gone: the client is."""
         if self._waiting >= _WAITING_MAX:
             raise _Refused(503, f"{_WAITING_MAX} requests wait for a version of {self.subscriber.model} already; try again without "
                                 "x-max-wait", model=self.subscriber.model)
@@ -199,11 +224,13 @@ class _Middleware:
             descriptor = news.add_descriptor()
             try:
                 loop.add_reader(descriptor, _wake, descriptor, changed)
+                client.listen(changed)
                 try:
-                    while self.subscriber.version < version and loop.time() < end:
+                    while not client.is_gone and self.subscriber.version < version and loop.time() < end:
                         changed.clear()
                         await asyncio.wait_for(changed.wait(), end - loop.time())
                 finally:
+                    client.listen_no_more()
                     loop.remove_reader(descriptor)
             finally:
                 news.remove_descriptor(descriptor)
@@ -213,6 +240,8 @@ class _Middleware:
             raise _Refused(503, str(error), model=self.subscriber.model) from None
         finally:
             self._waiting -= 1
+        if client.is_gone:
+            raise _Gone
 
     async def _refuse(self, send: Send, refused: _Refused) -> None:
         more: Headers = [(b"retry-after", b"1")] if refused.status == 503 else []
@@ -225,14 +254,14 @@ class _Middleware:
             version = 0
         return [(_VERSION, b"%d" % version)] if version else []
 
-    async def _answer_without_version(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_without_version(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if scope["path"] == self._ready:
+            if path == self._ready:
                 state = freshness(self.subscriber)
                 late = self._stale_after is not None and state["state"] == "stale" and state["stale_s"] > self._stale_after
                 status = 503 if late or state["state"] == "none" else 200
                 return await _send_text(send, status, json.dumps(state), "application/json", self._served())
-            if scope["path"] == self._metrics:
+            if path == self._metrics:
                 return await _send_text(send, 200, text_of(families_of([self.subscriber]) + self._families()), CONTENT_TYPE)
         except Error as error:  # The subscriber was closed.
             return await _send_text(send, 503, json.dumps({"model": self.subscriber.model, "state": "none", "error": str(error)}),
@@ -252,6 +281,18 @@ class _Middleware:
             families.append(("freshet_journal_lines_lost_total", "counter", "Answers that the journal could not note.",
                              [(model, self.journal.lost)]))
         return families
+
+
+def _path_of(scope: Scope) -> str:
+    """The request's path below the scope's root_path. Some servers put that before the path, as ASGI wants it, and some do not."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path") or ""
+    if not root or not path.startswith(root):
+        return path
+    below = path[len(root):]
+    if not below or root.endswith("/"):
+        return "/" + below.lstrip("/")
+    return below if below.startswith("/") else path
 
 
 def _record(journal: Journal, request_id: str, snapshot: Snapshot) -> None:
