@@ -140,6 +140,8 @@ def main():
     arguments.add_argument("--rollouts", type=int, default=2)
     arguments.add_argument("--max-staleness", type=int, default=4, metavar="K", help="a sample is used if it is at most K versions old")
     options = arguments.parse_args()
+    if options.versions < 1 or options.rollouts < 1:
+        arguments.error("--versions and --rollouts are at least 1")
 
     torch.set_num_threads(1)
     torch.manual_seed(1)

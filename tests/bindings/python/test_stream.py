@@ -485,28 +485,3 @@ def test_the_version_is_known_while_all_pins_are_held():
             subscriber.wait_for(receipt.version, timeout=PATIENCE)
             held.append(subscriber.snapshot())
         assert subscriber.version == 1024
-
-
-def test_arena_copies_is_the_memory_of_the_first_publish():
-    tensors = {f"t{index}": np.full((256, 1024), index, np.float32) for index in range(16)}
-    sizes = []
-    for copies in (1.0, 3.0):
-        with freshet.Publisher(f"m{copies:g}", arena_copies=copies) as publisher, freshet.Subscriber(f"m{copies:g}") as subscriber:
-            bound = publisher.bind(tensors)
-            for value in (20, 21):
-                tensors["t0"][0] = value
-                version = bound.publish(changed=["t0"], sync=True).version
-            subscriber.wait_for(version, PATIENCE)
-            with subscriber.snapshot() as snapshot:
-                assert (snapshot["t0"][0] == 21).all() and (snapshot["t15"] == 15).all()
-            stat = publisher.stat()
-            sizes.append(stat["arena_bytes"] / stat["model_bytes"])
-    assert 1 <= sizes[0] < 2 and sizes[1] >= 3
-    with pytest.raises(freshet.InvalidArgument, match="arena_copies is 0.5"):
-        freshet.Publisher("m", arena_copies=0.5)
-
-
-@pytest.mark.parametrize("wrong", ["x", None, True, [2]])
-def test_arena_copies_that_are_no_number_are_told_in_words(wrong):
-    with pytest.raises(freshet.InvalidArgument, match="arena_copies=.*: a number is wanted, not " + type(wrong).__name__):
-        freshet.Publisher("m", arena_copies=wrong)

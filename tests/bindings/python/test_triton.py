@@ -177,6 +177,35 @@ def test_a_request_waits_for_its_version_and_stops_no_other(server, protocol):
         assert came[0]["weight_version"].tolist() == [first + 1] and came[0]["y"].tolist() == [2, 2, 2]
 
 
+def test_too_many_waits_are_refused_and_stop_no_other(server):
+    waiters, places = 70, 64  # Half of max_candidate_sequences.
+    x = {"x": np.ones(3, np.float32)}
+    with freshet.Publisher("lone") as publisher:
+        first = publisher.publish({"w": np.full(3, 1, np.float32)}, sync=True).version
+        assert Client(server, "http").ask("lone", x, min_version=first, min_version_timeout_ms=PATIENCE * 1000)["weight_version"] >= first
+        refusals, answers, is_full = [], [], threading.Event()
+
+        def wait():
+            try:
+                answers.append(Client(server, "http").ask("lone", x, min_version=first + 1, min_version_timeout_ms=PATIENCE * 1000))
+            except Exception as error:
+                refusals.append(str(error))
+                if len(refusals) == waiters - places:
+                    is_full.set()
+
+        threads = [threading.Thread(target=wait) for _ in range(waiters)]
+        for thread in threads:
+            thread.start()
+        assert is_full.wait(PATIENCE), refusals
+        assert all("wait for a min_version already" in said for said in refusals) and not answers
+        assert Client(server, "http").ask("lone", x)["weight_version"].tolist() == [first]
+        publisher.publish({"w": np.full(3, 2, np.float32)}, sync=True)
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert len(answers) == places and len(refusals) == waiters - places
+        assert {one["weight_version"].tolist()[0] for one in answers} == {first + 1}
+
+
 @pytest.mark.parametrize("given, named", [({"min_version": "soon"}, "soon"), ({"min_version": True}, "true"), ({"min_version": -1}, "-1"),
                                           ({"min_version": 1, "min_version_timeout_ms": "x"}, "milliseconds"),
                                           ({"min_version": 1, "min_version_timeout_ms": 10 ** 9}, "milliseconds")])

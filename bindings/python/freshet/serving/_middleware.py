@@ -133,7 +133,7 @@ class _Middleware:
             await self._pinned(scope, receive, send, asked, snapshot)
         except _Refused as refused:
             self._refused[refused.status] += 1
-            await self._refuse(send, refused)
+            await self._refuse(send, refused, asked)
         except _Gone:
             pass
         finally:
@@ -147,8 +147,8 @@ class _Middleware:
         own = [(_VERSION, b"%d" % version)]
         journal, request_id = self.journal, ""
         if journal is not None:
-            given = asked.get(_ID) if asked is not None else None
-            request_id = given.decode() if given is not None and _REQUEST_ID.fullmatch(given) else next(self._ids)
+            given = _id_in(asked)
+            request_id = next(self._ids) if given is None else given.decode()
             own.append((_ID, request_id.encode()))
         started = streamed = trailers = False
 
@@ -243,8 +243,11 @@ class _Middleware:
         if client.is_gone:
             raise _Gone
 
-    async def _refuse(self, send: Send, refused: _Refused) -> None:
+    async def _refuse(self, send: Send, refused: _Refused, asked: Optional[Dict[bytes, bytes]]) -> None:
         more: Headers = [(b"retry-after", b"1")] if refused.status == 503 else []
+        given = _id_in(asked)
+        if self.journal is not None and given is not None:
+            more.append((_ID, given))
         await _send_text(send, refused.status, json.dumps(refused.body), "application/json", self._served() + more)
 
     def _served(self) -> Headers:
@@ -281,6 +284,12 @@ class _Middleware:
             families.append(("freshet_journal_lines_lost_total", "counter", "Answers that the journal could not note.",
                              [(model, self.journal.lost)]))
         return families
+
+
+def _id_in(asked: Optional[Dict[bytes, bytes]]) -> Optional[bytes]:
+    """The id that the client gave the request; None: none, or no good one."""
+    given = asked.get(_ID) if asked is not None else None
+    return given if given is not None and _REQUEST_ID.fullmatch(given) else None
 
 
 def _path_of(scope: Scope) -> str:

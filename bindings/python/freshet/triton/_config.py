@@ -19,7 +19,7 @@ TYPES.update({f"TYPE_{kind.upper()}{bits}": np.dtype(f"{kind}{bits}") for kind i
 VERSION_OUTPUT = "weight_version"
 _PREFIX = "freshet."
 _SETTINGS = ("model", "at", "keys", "server_key", "channel", "directory", "label", "min_version_timeout_ms")
-_FILES = ("keys", "server_key")
+FILES = ("keys", "server_key")
 _VERSION_MAX = 2 ** 63 - 1
 _TIMEOUT_MS_MAX = 600_000
 
@@ -36,7 +36,10 @@ class Config:
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.has_batches = config.get("max_batch_size", 0) > 0
         self.parameters = {name: value.get("string_value", "") for name, value in config.get("parameters", {}).items()}
-        self.can_put_back = bool(config.get("sequence_batching", {}).get("iterative_sequence", False))
+        sequences = config.get("sequence_batching", {})
+        self.can_put_back = bool(sequences.get("iterative_sequence", False))
+        # So many requests of an instance may wait; the other places of Triton's are for those that need not.
+        self.waiters_max = max(1, int(sequences.get("oldest", {}).get("max_candidate_sequences", 0)) // 2)
         self.texts = {one["name"] for one in config.get("input", []) if one["data_type"] == "TYPE_STRING"}
         self.outputs: Dict[str, Output] = {}
         for one in config.get("output", []):
@@ -72,7 +75,7 @@ def settings_of(model: Any, config: Config, folder: str) -> Dict[str, Any]:
             raise InvalidArgument(f"config.pbtxt: parameters has no {name}; there are "
                                   f"{', '.join(_PREFIX + known for known in _SETTINGS)}")
         settings[name[len(_PREFIX):]] = value
-    for name in _FILES:
+    for name in FILES:
         if settings[name]:
             settings[name] = os.path.join(folder, settings[name])
     settings["min_version_timeout_ms"] = _timeout_ms_of(settings["min_version_timeout_ms"], "min_version_timeout_ms")

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from .._errors import AlreadyExists, Error, FailedPrecondition, InvalidArgument
 from ..subscriber import Subscriber
-from ._config import TYPES, VERSION_OUTPUT
+from ._config import FILES, TYPES, VERSION_OUTPUT
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _WAITERS = 128  # So many requests of an instance may wait for their min_version, or be on their way, at a time.
@@ -77,7 +77,9 @@ def new(wanted: Wanted, timeout: float) -> Dict[str, Any]:
     if os.path.lexists(folder):
         raise AlreadyExists(f"{folder} is there already: give another name, or remove it")
     model = wanted.settings.get("model") or name
-    published, why_not = _published(model, wanted.settings, timeout)
+    # As the model will read them: names of files count from its folder.
+    settings = {key: os.path.normpath(os.path.join(folder, value)) if key in FILES else value for key, value in wanted.settings.items()}
+    published, why_not = _published(model, settings, timeout)
     linear = _linear(published)
     inputs, outputs, answer = list(wanted.inputs), list(wanted.outputs), None
     if bool(inputs) != bool(outputs):

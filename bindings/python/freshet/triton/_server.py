@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import ctypes.util
+import fcntl
+import glob
 import http.client
 import importlib.util
 import json
@@ -26,13 +28,14 @@ from .._errors import FailedPrecondition, InvalidArgument, NotFound, TimedOut, U
 _WHEEL = "nvidia-pytriton"
 _STUB = "triton_python_backend_stub"
 _MEMORY = "/dev/shm"
+_FOLDER = "freshet-triton-"
 _LOOK = 0.02            # Seconds between two looks at a server that starts or ends.
 _EXIT_S = 5             # For requests on their way, and connections that stay open, when the server is told to end.
 _KILL_S = _EXIT_S + 10
 _WATCH = 0.1            # Seconds between two looks at a server that runs.
 _LOST_S = 3.0           # So long a dead instance is left to the server.
-_STARTS_MAX = 5         # So often within so many seconds a server is started again.
-_STARTS_WITHIN_S = 60.0
+_STARTS_MAX = 5         # So often a server is started again that did not run for so many seconds in between.
+_RUN_S = 60.0
 _PR_SET_PDEATHSIG = 1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -122,8 +125,7 @@ class Server:
         # A prefix of its own, or servers of one host take each other's memory.
         self._prefix = f"freshet_triton_{os.getpid()}_{secrets.token_hex(4)}_"
         try:
-            folder = tempfile.mkdtemp(prefix="freshet-triton-")
-            self._clean.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = _own_folder(self._clean)
             backend = os.path.join(folder, "python")
             shutil.copytree(self._wheel.backend, backend, ignore=shutil.ignore_patterns("__pycache__"))
             shutil.copy(self._wheel.stub, backend)
@@ -136,9 +138,10 @@ class Server:
             raise
 
     def start_again(self) -> None:
-        """In the place of a server that died, or lost an instance: the same models, ports and settings."""
+        """In the place of a server that died, or lost an instance: the same models, ports and settings. A model that does not load
+        any more ends no other one: it stays away, with its error on stderr."""
         self._end()
-        self._start()
+        self._start("--exit-on-error=false", "--strict-readiness=false")
 
     def has_lost_an_instance(self) -> bool:
         """Whether an instance's process died, and the server did not start it again. Not before the server's end does anybody
@@ -155,7 +158,7 @@ class Server:
             words.update({"metrics-port": self.ports.metrics, "metrics-address": self.address})
         return [f"--{name}={value}" for name, value in words.items()]
 
-    def _start(self) -> None:
+    def _start(self, *more: str) -> None:
         environment = dict(os.environ)
         libraries = [*self._wheel.libraries, environment.get("LD_LIBRARY_PATH", "")]
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
@@ -168,7 +171,7 @@ class Server:
 
         # Its standard output goes to ours for errors. A session of its own: Ctrl-C in a terminal reaches this process alone,
         # which then ends the server in order; and the stubs can be ended with it.
-        self._process = subprocess.Popen(self._command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(),
+        self._process = subprocess.Popen([*self._command, *more], env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(),
                                          start_new_session=True, preexec_fn=end_with_parent)
 
     @property
@@ -236,6 +239,35 @@ class Server:
         self.close()
 
 
+def _own_folder(clean: contextlib.ExitStack) -> str:
+    """A folder that goes with `clean`. Its lock tells who comes later whether its process lives; what killed ones left goes now."""
+    for old in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), _FOLDER + "*")):
+        with contextlib.suppress(OSError), _locked(old):
+            shutil.rmtree(old, ignore_errors=True)
+    while True:
+        folder = tempfile.mkdtemp(prefix=_FOLDER)
+        with contextlib.ExitStack() as made:
+            made.callback(shutil.rmtree, folder, ignore_errors=True)
+            with contextlib.suppress(BlockingIOError, FileNotFoundError):
+                made.enter_context(_locked(folder))
+                if os.path.isdir(folder):  # Not: another server that began took it for one that was left.
+                    clean.push(made.pop_all())
+                    return folder
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """OSError: another process has the lock, or the folder is not ours."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid != os.getuid():
+            raise PermissionError(folder)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _truth(value: bool) -> str:
     return "true" if value else "false"
 
@@ -270,20 +302,25 @@ def serve(models: str, ports: Ports, address: str, timeout: float, arguments: Se
         if ready is None:
             return
         print(_line(server, ready, as_json), flush=True)
-        starts: List[float] = []
+        starts, ready_at = 0, time.monotonic()  # When it was ready the last time; 0: not since it was started again.
         while True:
             why = _watched(server, came)
             if why is None:
                 return
             now = time.monotonic()
-            starts = [*(at for at in starts if now - at < _STARTS_WITHIN_S), now]
-            if len(starts) > _STARTS_MAX:
-                raise FailedPrecondition(f"{why}, {len(starts)} times in {_STARTS_WITHIN_S:g} s; its own errors stand above")
+            starts = 1 if ready_at and now - ready_at >= _RUN_S else starts + 1
+            if starts > _STARTS_MAX:
+                raise FailedPrecondition(f"{why}, {starts} times, and never ran for {_RUN_S:g} s in between; its own errors stand above")
             _tell(f"{why}; it is started again")
             server.start_again()
-            if _ready(server, timeout, came) is None:
-                return
-            _tell(f"the server answers again, after {time.monotonic() - now:.1f} s")
+            ready_at = 0.0
+            try:
+                if _ready(server, timeout, came) is None:
+                    return
+            except Unavailable:  # It died on the way: the next look counts that, too.
+                continue
+            ready_at = time.monotonic()
+            _tell(f"the server answers again, after {ready_at - now:.1f} s")
 
 
 def _ready(server: Server, timeout: float, came: List[int]) -> "Dict[str, Any] | None":

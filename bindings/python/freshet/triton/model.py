@@ -112,9 +112,10 @@ class Model:
 
     def _wait(self, requests: List[Any], wishes: Mapping[int, Wish], answers: List[Any]) -> None:
         """Requests whose version is not there yet. An instance runs one execute() at a time; so these go back to Triton's queue,
-        behind the requests that came meanwhile, until their time is over. Where Triton cannot put them back, they wait here,
+        behind the requests that came meanwhile, until their time is over; too many are refused. Where Triton cannot put them back, they wait here,
         after the others of the batch were computed."""
         now = time.monotonic()
+        known = {index for index in wishes if self._config.can_put_back and requests[index].correlation_id() in self._ends}
         ends = {index: self._ends.pop(requests[index].correlation_id(), now + wish.timeout_ms / 1000)
                 if self._config.can_put_back else now + wish.timeout_ms / 1000 for index, wish in wishes.items()}
         alone = len(wishes) == len(requests)
@@ -135,7 +136,11 @@ class Model:
                 answers[index] = self._too_late(left.pop(index))
             if self._config.can_put_back:
                 break
-        for index in left:
+        for index in sorted(left, key=lambda index: index not in known):
+            if len(self._ends) >= self._config.waiters_max:
+                answers[index] = self._refusal(f"{len(self._ends)} requests of this instance wait for a min_version already; ask again "
+                                               f"later, or for an older version", "UNAVAILABLE")
+                continue
             requests[index].set_release_flags(self._triton.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
             self._ends[requests[index].correlation_id()] = ends[index]
         if len(self._ends) > len(left):

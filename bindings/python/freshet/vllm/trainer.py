@@ -147,7 +147,12 @@ class TrainerEngine(TrainerWeightTransferEngine[TrainerInfo]):
 
     def _drive(self, update: UpdateInfo) -> None:
         try:
-            self.client.start_weight_update()
+            try:
+                self.client.start_weight_update()
+            except Exception as error:  # A trainer that died amid an update left a session open.
+                _log.info("vLLM began no update, and is asked once more: %s", error)
+                self._cancel(update)
+                self.client.start_weight_update()
             self.client.update_weights(asdict(update))
             self.client.finish_weight_update(str(update.version))
         except BaseException:
