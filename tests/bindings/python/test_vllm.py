@@ -170,7 +170,7 @@ def test_each_process_of_vllm_registers_it():
     with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
         points = tomllib.load(file)["project"]["entry-points"]["vllm.general_plugins"]
     module, _, function = points["freshet"].partition(":")
-    assert getattr(importlib.import_module(module), function) is freshet.vllm.register
+    assert getattr(importlib.import_module(module), function) is freshet.vllm._plugin
 
 
 def test_all_comes_first_and_then_what_changed(server, trainer):

@@ -28,7 +28,7 @@ from .._errors import FailedPrecondition, InvalidArgument, NotFound, TimedOut, U
 _WHEEL = "nvidia-pytriton"
 _STUB = "triton_python_backend_stub"
 _MEMORY = "/dev/shm"
-_FOLDER = "freshet-triton-"
+_FOLDER = "freshet-triton-serve-"
 _LOOK = 0.02            # Seconds between two looks at a server that starts or ends.
 _EXIT_S = 5             # For requests on their way, and connections that stay open, when the server is told to end.
 _KILL_S = _EXIT_S + 10
@@ -241,7 +241,7 @@ class Server:
 
 def _own_folder(clean: contextlib.ExitStack) -> str:
     """A folder that goes with `clean`. Its lock tells who comes later whether its process lives; what killed ones left goes now."""
-    for old in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), _FOLDER + "*")):
+    for old in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), _FOLDER + "????????")):  # As mkdtemp() names them.
         with contextlib.suppress(OSError), _locked(old):
             shutil.rmtree(old, ignore_errors=True)
     while True:
