@@ -5,6 +5,7 @@ import http.server
 import importlib
 import json
 import os
+import sys
 import threading
 import types
 
@@ -171,6 +172,14 @@ def test_each_process_of_vllm_registers_it():
         points = tomllib.load(file)["project"]["entry-points"]["vllm.general_plugins"]
     module, _, function = points["freshet"].partition(":")
     assert getattr(importlib.import_module(module), function) is freshet.vllm._plugin
+
+
+def test_a_vllm_without_our_engines_factory_starts(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "vllm.distributed.weight_transfer.factory", None)
+    freshet.vllm._plugin()
+    assert "vLLM has no engine freshet" in caplog.text
+    with pytest.raises(ImportError):
+        freshet.vllm.register()
 
 
 def test_all_comes_first_and_then_what_changed(server, trainer):
