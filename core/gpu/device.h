@@ -70,7 +70,7 @@ class Memory {
   ~Memory();
 
   std::byte* address() const { return block_.address; }  ///< Of the device; the processor must not touch it.
-  std::uint64_t bytes() const { return block_.bytes; }   ///< What was asked for, rounded up to the granularity.
+  std::uint64_t bytes() const { return block_.bytes; }   ///< The size asked for, rounded up to a granule.
   bool writable() const { return writable_; }            ///< False: imported.
 
  private:
@@ -156,7 +156,7 @@ class Device : public std::enable_shared_from_this<Device> {
 
   const DeviceInfo& info() const { return info_; }
 
-  /// What is free now, for all processes together.
+  /// The device's memory in bytes, and how much of it no process uses now.
   Result<Room> room();
 
   /// What an address is. An address that the driver does not know is host memory.
@@ -165,8 +165,9 @@ class Device : public std::enable_shared_from_this<Device> {
   /// `bytes` or a little more of device memory. Its contents are unspecified. invalid_argument for no bytes.
   Result<Memory> allocate(std::uint64_t bytes);
 
-  /// A descriptor of the slab, for another process of the same user. The slab's bytes live until the last process has
-  /// ended or unmapped it, whoever made it. Such memory has no seals: a hostile receiver can write it.
+  /// A descriptor of the slab, for another process of the same user. The slab's bytes live until the last process that
+  /// maps the slab unmaps it or ends; the process that made it may end before. Such memory has no seals: a hostile
+  /// receiver can write it.
   /// failed_precondition for imported memory, unsupported where the device exports none.
   Result<FileDescriptor> export_slab(const Memory& memory);
 

@@ -43,7 +43,7 @@ struct Room {
 /// What an address is.
 struct PointerInfo {
   MemoryKind kind = MemoryKind::host;
-  std::optional<Uuid> device;  ///< Whose memory: for device and managed memory.
+  std::optional<Uuid> device;  ///< The device that owns device or managed memory.
 };
 
 enum class HostAccess : std::uint8_t {

@@ -99,7 +99,7 @@ class World {
   EventHandle add_event(std::size_t device);
   Status remove_event(EventHandle event);
 
-  // Of the device in whose context the caller is: its default streams have the same handles as another's.
+  // `device` names the caller's context: the default streams of two devices have equal handles.
   Status record(std::size_t device, EventHandle event, StreamHandle stream);
   Status make_wait(std::size_t device, StreamHandle stream, EventHandle event);
   Status copy(std::size_t device, StreamHandle stream, std::byte* to, const std::byte* from, std::uint64_t bytes);

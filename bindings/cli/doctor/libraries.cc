@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries of GPUs and of storage: the driver through core/gpu, others through a handful of their C functions, whose
-// signatures are part of their ABI.
+// Libraries of GPUs and of storage. core/gpu asks the NVIDIA driver. This file asks each other library by a few of its
+// C functions, whose signatures are part of its ABI.
 
 #include <string>
 #include <utility>

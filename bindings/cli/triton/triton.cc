@@ -18,7 +18,7 @@
 namespace freshet::cli {
 namespace {
 
-/// Not `-m`: what the working folder has is not imported, and a Python without the package is told of in one line.
+/// With `-m`, Python would import modules of the working folder. A Python without the package says so in one line.
 constexpr const char* kPythonProgram = R"(import sys
 sys.path[:] = [folder for folder in sys.path if folder]
 try:
