@@ -92,6 +92,10 @@ class Model:
         waiting = self._answer(requests, wishes, answers)
         if waiting:
             self._wait(requests, {index: wishes[index] for index in waiting}, answers)
+        if self._ends:  # Those that came back, and have their answer.
+            for request, answer in zip(requests, answers):
+                if answer is not None:
+                    self._ends.pop(request.correlation_id(), None)
         return answers
 
     def _answer(self, requests: List[Any], wishes: Mapping[int, Wish], answers: List[Any]) -> List[int]:
