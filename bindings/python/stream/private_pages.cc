@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/python/stream/private_pages.h"
 
-#include <linux/magic.h>
-#include <sys/mman.h>
-#include <sys/vfs.h>
-
+#include <algorithm>
 #include <functional>
 #include <new>
 
@@ -17,37 +14,36 @@ bool is_within(Bytes part, Bytes whole) {
   return not_after(whole.data(), part.data()) && not_after(part.data() + part.size(), whole.data() + whole.size());
 }
 
-std::byte* map_privately(const Snapshot::Piece& piece) {
-  struct statfs system {};
-  if (::fstatfs(piece.descriptor, &system) != 0 || system.f_type == HUGETLBFS_MAGIC) return nullptr;
-  void* const mapping =
-      ::mmap(nullptr, piece.memory.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, piece.descriptor, 0);
-  return mapping == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapping);
-}
-
 }  // namespace
 
 PrivatePages::~PrivatePages() {
-  for (const Mapping& mapping : mappings_) {
-    if (mapping.copy != nullptr) ::munmap(mapping.copy, mapping.original.size());
-  }
+  for (const Mapping& mapping : mappings_) stock_->give_back(mapping.copy, mapping.used);
 }
 
 Bytes PrivatePages::of(const Snapshot& snapshot, Bytes bytes) {
   if (bytes.empty()) return bytes;
-  const auto in = [&](const Mapping& mapping) -> Bytes {
-    if (mapping.copy == nullptr) return copy_of(bytes);
-    return {mapping.copy + (bytes.data() - mapping.original.data()), bytes.size()};
-  };
-  for (const Mapping& mapping : mappings_) {
-    if (is_within(bytes, mapping.original)) return in(mapping);
+  for (Mapping& mapping : mappings_) {
+    if (is_within(bytes, mapping.original)) return in(mapping, bytes);
   }
   for (const Snapshot::Piece& piece : snapshot.pieces()) {
     if (!is_within(bytes, piece.memory)) continue;
-    mappings_.push_back({.original = piece.memory, .copy = map_privately(piece)});
-    return in(mappings_.back());
+    mappings_.push_back({.original = piece.memory, .copy = stock_->take(piece), .used = {}});
+    return in(mappings_.back(), bytes);
   }
   return copy_of(bytes);
+}
+
+Bytes PrivatePages::in(Mapping& mapping, Bytes bytes) {
+  if (mapping.copy.memory == nullptr) return copy_of(bytes);
+  const Bytes copy(mapping.copy.memory + (bytes.data() - mapping.original.data()), bytes.size());
+  if (mapping.used.empty()) {
+    mapping.used = copy;
+  } else {
+    const std::byte* const begin = std::min(mapping.used.data(), copy.data());
+    const std::byte* const end = std::max(mapping.used.data() + mapping.used.size(), copy.data() + copy.size());
+    mapping.used = Bytes(begin, static_cast<std::size_t>(end - begin));
+  }
+  return copy;
 }
 
 Bytes PrivatePages::copy_of(Bytes bytes) {

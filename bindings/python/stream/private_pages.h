@@ -4,13 +4,15 @@
 /// A second mapping of a version's memory, private and writable. Python's arrays lie in it. A read costs what it costs
 /// in the first mapping, because both show the same pages of memory. NumPy refuses to write into these arrays, but a
 /// library that takes the memory by DLPack or by its address can write. The kernel then copies the page: nobody else
-/// sees the write, and the copy goes when this mapping goes.
+/// sees the write, and the copy goes with the version's last pin.
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "bindings/python/stream/page_stock.h"
 #include "core/model/tensor.h"
 #include "transport/subscriber.h"
 
@@ -19,7 +21,7 @@ namespace freshet::python {
 /// One thread at a time.
 class PrivatePages {
  public:
-  PrivatePages() = default;
+  explicit PrivatePages(std::shared_ptr<PageStock> stock) : stock_(std::move(stock)) {}
   PrivatePages(const PrivatePages&) = delete;
   PrivatePages& operator=(const PrivatePages&) = delete;
   ~PrivatePages();
@@ -32,10 +34,13 @@ class PrivatePages {
  private:
   struct Mapping {
     Bytes original;
-    std::byte* copy = nullptr;  ///< Null: of this memory bytes are copied.
+    PageStock::Mapping copy;  ///< Without memory: of this memory bytes are copied.
+    Bytes used;               ///< Around all that of() gave.
   };
+  Bytes in(Mapping& mapping, Bytes bytes);
   Bytes copy_of(Bytes bytes);
 
+  std::shared_ptr<PageStock> stock_;
   std::vector<Mapping> mappings_;
   std::map<std::pair<const std::byte*, std::size_t>, std::vector<std::byte>> copies_;
 };

@@ -6,7 +6,6 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,7 +37,9 @@ bool is_published(const std::string& model, const std::string& directory) {
 }  // namespace
 
 PinnedVersion::PinnedVersion(std::shared_ptr<OpenSubscriber> owner, Snapshot snapshot)
-    : owner_(std::move(owner)), snapshot_(std::move(snapshot)) {}
+    : owner_(std::move(owner)), snapshot_(std::move(snapshot)), pages_(owner_->pages) {
+  owner_->pages->keep_only(snapshot_.pieces());
+}
 
 PinnedVersion::~PinnedVersion() {
   if (mark_.is_inherited()) static_cast<void>(new Snapshot(std::move(snapshot_)));
@@ -211,27 +212,6 @@ nb::dict SubscriberHandle::activate(VersionNumber version, bool hold, bool as_gr
 
 namespace {
 
-/// Maps the pages of the version's tensors, without the interpreter's lock, so that their readers do not wait for
-/// faults. A kernel before 5.14 cannot; readers then do it one by one. Nothing for tensors of more than `bytes_max`.
-void map_pages(const Pin& pin, std::uint64_t bytes_max) {
-  const PinnedVersion& version = pin.get();
-  const auto& specs = version.manifest().architecture->tensors();
-  std::uint64_t bytes_of_all = 0;
-  for (const TensorSpec& spec : specs) bytes_of_all += is_served(spec.role) ? spec.bytes() : 0;
-  if (bytes_of_all > bytes_max) return;
-  std::vector<Bytes> tensors;
-  for (std::uint32_t tensor = 0; tensor < specs.size(); ++tensor) {
-    if (is_served(specs[tensor].role)) tensors.push_back(version.bytes(tensor));
-  }
-  const Unlocked unlocked;
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  for (const Bytes bytes : tensors) {
-    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
-    const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size());
-    if (!bytes.empty()) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);
-  }
-}
-
 SubscriberHandle* open_subscriber(SubscriberOptions options, bool queue_updates) {
   auto open = std::make_shared<OpenSubscriber>();
   open->news = std::make_shared<UpdateNews>(queue_updates);
@@ -270,7 +250,6 @@ void bind_pin(nb::module_& module) {
              std::erase_if(changed, [&](std::uint32_t tensor) { return !is_served(specs[tensor].role); });
              return changed;
            })
-      .def("map_pages", &map_pages)
       .def("size",
            [](const Pin& pin) {
              const auto& specs = pin.get().manifest().architecture->tensors();

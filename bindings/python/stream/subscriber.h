@@ -62,6 +62,7 @@ class UpdateNews {
 struct OpenSubscriber {
   std::unique_ptr<Subscriber> subscriber;
   std::shared_ptr<UpdateNews> news;
+  std::shared_ptr<PageStock> pages = std::make_shared<PageStock>();  ///< Of versions that were dropped.
   ForkMark mark;
   std::atomic<bool> closed{false};  ///< Ends waits.
 };

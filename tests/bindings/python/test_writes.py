@@ -109,17 +109,51 @@ def test_memory_that_cannot_be_mapped_once_more_is_copied(program):
     assert one.end()[:2] == (0, "no room for the big one\nTrue True True\nTrue\nTrue\n")
 
 
-@pytest.mark.parametrize("pair", ["shm", "zmq"], indirect=True)
-def test_pages_go_with_their_version(pair):
-    def mappings():
-        with open("/proc/self/maps", encoding="utf-8") as file:
-            return sum("rw-p" in line and "memfd:" in line for line in file)
+def mappings_of_arrays():
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        return sum("rw-p" in line and "memfd:" in line for line in file)
 
-    before = mappings()
+
+@pytest.mark.parametrize("pair", ["shm", "zmq"], indirect=True)
+def test_pages_live_as_long_as_arrays_or_the_subscriber(pair):
+    before = mappings_of_arrays()
     view = served(pair, {"w": np.arange(6, dtype=np.float32)})["w"]
     part = view[2:]
-    assert mappings() == before + 1
+    assert mappings_of_arrays() == before + 1
     del view
-    assert part.tolist() == [2, 3, 4, 5] and mappings() == before + 1
+    assert part.tolist() == [2, 3, 4, 5] and mappings_of_arrays() == before + 1
+    pair[1].close()
+    assert part.tolist() == [2, 3, 4, 5] and mappings_of_arrays() == before + 1
     del part
-    assert mappings() == before
+    assert mappings_of_arrays() == before
+
+
+@pytest.mark.parametrize("way", ["by the address", "by torch.from_numpy"])
+@pytest.mark.parametrize("pair", ["shm", "zmq"], indirect=True)
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_a_later_version_in_the_same_pages_finds_no_write(pair, way):
+    """Three pages a tensor, and one that shares its pages with the next tensor; what comes after a write begins anew."""
+    frozen, small = np.full(3 * 4096 + 7, 2, np.uint8), np.full(5, 3, np.uint8)
+    places = set()
+    for value in range(4, 16):
+        new = served(pair, {"changes": np.full(3 * 4096, value, np.uint8), "frozen": frozen, "small": small})
+        assert (new["changes"] == value).all() and (new["frozen"] == 2).all() and (new["small"] == 3).all()
+        places.add(new["frozen"].ctypes.data)
+        for name in new:
+            WAYS[way](new[name], 99)
+        assert (new["frozen"] == 99).all()
+        del new
+    assert len(places) <= 2 and mappings_of_arrays() <= 2 * len(places)  # Nobody held two versions.
+
+
+@pytest.mark.parametrize("pair", ["shm"], indirect=True)
+def test_idle_pages_do_not_keep_a_dead_publishers_memory(pair):
+    publisher, subscriber = pair
+    before = mappings_of_arrays()
+    assert served(pair, {"w": np.zeros(5000, np.uint8)})["w"].sum() == 0
+    publisher.close()
+    with freshet.Publisher("m") as following:
+        version = following.publish({"w": np.ones(5000, np.uint8)}).version
+        subscriber.wait_for(version, PATIENCE)
+        snapshot = subscriber.snapshot()
+        assert snapshot["w"].sum() == 5000 and mappings_of_arrays() == before + 1

@@ -12,18 +12,15 @@ from ..subscriber import Snapshot, Subscriber
 
 
 class Kept:
-    """Holds a snapshot of the served version. A version's arrays lie in a mapping that goes with its last snapshot; where each request
-    is the first and the last one, each of them faults all of the model's pages in again, which takes as long as a small model's
-    answer. What is served is mapped anyway, so the hold costs no memory.
+    """Holds a snapshot of the served version. A version's arrays lie in a mapping that ends, or is cleaned for the next version, with
+    its last snapshot; where each request is the first and the last one, each of them pays for that. What is served is mapped
+    anyway, so the hold costs no memory.
 
-    The event loop is told of each swap, and lets the older version go: a trainer needs its memory. A thread of the loop's executor
-    then maps the new version's pages, so that no request waits for that; not of a model of more than 256 MiB, since its pages take
-    long, and not every server reads them. Where a loop cannot watch a descriptor, nothing is held.
+    The event loop is told of each swap, and lets the older version go: a trainer needs its memory. Where a loop cannot watch a
+    descriptor, nothing is held.
 
     Any thread. The first event loop watches until it is closed; the calls of others do nothing until then.
     """
-
-    BYTES_MAX = 256 << 20
 
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = subscriber
@@ -33,7 +30,6 @@ class Kept:
         self._descriptor = -1
         self._snapshot: Optional[Snapshot] = None
         self.version = 0  # Of the snapshot; 0: there is none.
-        self._is_mapping = False
 
     def keep(self, snapshot: Snapshot, version: int) -> None:
         """From now on that version, if it is still the served one."""
@@ -99,21 +95,3 @@ class Kept:
         except BlockingIOError:
             pass
         self.look()
-        if self._loop is not None and not self.version and not self._is_mapping:
-            self._is_mapping = True
-            self._loop.run_in_executor(None, self._map).add_done_callback(self._mapped)
-
-    def _map(self) -> Optional[Snapshot]:
-        """On a thread."""
-        try:
-            snapshot = self._subscriber.snapshot()
-            snapshot._pin.map_pages(self.BYTES_MAX)
-            return snapshot
-        except Error:  # The subscriber was closed, or its version was withdrawn.
-            return None
-
-    def _mapped(self, mapping: "asyncio.Future[Optional[Snapshot]]") -> None:
-        self._is_mapping = False
-        snapshot = None if mapping.cancelled() or mapping.exception() else mapping.result()
-        if snapshot is not None and snapshot.version != self.version:
-            self.keep(snapshot, snapshot.version)
