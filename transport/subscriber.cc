@@ -298,13 +298,13 @@ Bytes Snapshot::bytes(std::uint32_t tensor) const { return version_->tensors[ten
 std::vector<Snapshot::Piece> Snapshot::pieces() const {
   std::vector<Piece> pieces;
   for (const auto& slab : version_->slabs)
-    pieces.push_back({.descriptor = slab->descriptor(), .memory = slab->memory()});
+    pieces.push_back({.descriptor = slab->descriptor(), .memory = slab->memory(), .mapping = slab});
   if (version_->fetched != nullptr) {
-    const detail::FetchArena& arena = *version_->fetched->arena();
-    const std::vector<SlabReference> slabs = arena.slabs();
-    const std::vector<Bytes> memory = arena.slab_memory();  // Slabs are only added.
+    const std::shared_ptr<const detail::FetchArena> arena = version_->fetched->arena();
+    const std::vector<SlabReference> slabs = arena->slabs();
+    const std::vector<Bytes> memory = arena->slab_memory();  // Slabs are only added.
     for (std::size_t slab = 0; slab < slabs.size(); ++slab) {
-      pieces.push_back({.descriptor = slabs[slab].descriptor, .memory = memory[slab]});
+      pieces.push_back({.descriptor = slabs[slab].descriptor, .memory = memory[slab], .mapping = arena});
     }
   }
   return pieces;

@@ -67,7 +67,8 @@ class Snapshot {
   /// Descriptor and memory are valid as long as the snapshot.
   struct Piece {
     int descriptor = -1;
-    Bytes memory;  ///< All of the descriptor's bytes, as mapped in this process.
+    Bytes memory;                         ///< All of the descriptor's bytes, as mapped in this process.
+    std::shared_ptr<const void> mapping;  ///< Keeps `memory` mapped, also beyond the snapshot. It holds no version.
   };
   std::vector<Piece> pieces() const;
 

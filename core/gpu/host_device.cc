@@ -33,7 +33,7 @@ DeviceInfo host_info(std::size_t ordinal, const HostOptions& options) {
           .compute_minor = 0,
           .granularity = kHostPage,
           .exports_slabs = true,
-          .registers_read_only = true};
+          .registers_read_only = options.registers_read_only};
 }
 
 /// What the memfds of a device are called. So an importer tells them from other memfds, and from another device's.

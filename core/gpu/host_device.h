@@ -39,6 +39,7 @@ struct HostOptions {
   std::size_t devices = 1;
   std::uint64_t bytes = std::uint64_t{1} << 30;  ///< Of each device's memory.
   int compute_major = 8;                         ///< Below kComputeMajorMin: Device launches no kernel.
+  bool registers_read_only = true;               ///< Host memory that the process cannot write.
 };
 
 /// The UUID of the host device with that ordinal: the same in every process.

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Serving from a device when something fails.
+
+#include "tests/support/answering_process.h"
+#include "tests/support/this_build.h"
+#include "tests/transport/subscribe/device/serving_lab.h"
+
+namespace freshet::gpu {
+namespace {
+
+/// Cases that make the host device fail in a way of its own.
+class HostServing : public GpuServing {};
+INSTANTIATE_TEST_SUITE_P(Faults, HostServing, testing::Values(EngineCase{.name = "host", .is_host = true}));
+
+/// Cases with a trainer in another process.
+class GpuServingProcess : public GpuServing {};
+INSTANTIATE_TEST_SUITE_P(Host, GpuServingProcess, testing::Values(EngineCase{.name = "host", .is_host = true}));
+INSTANTIATE_TEST_SUITE_P(Driver, GpuServingProcess, testing::ValuesIn([]() -> std::vector<EngineCase> {
+                           if (!open_driver_platform()) return {};
+                           return {{.name = "driver", .is_host = false}};
+                         }()));
+
+TEST_P(GpuServing, ASlabIsRegisteredOnceForAllTables) {
+  Trained model(mixed_sizes());
+  publish(model);
+  const ServerMemory one = server_of(model);
+  const ServerMemory two = server_of(model);
+  const auto registrations = detail::SlabRegistrations::of(device_);
+  const Stream stream = must(device_->create_stream());
+  {
+    const auto first = bind(one);
+    const auto second = bind(two);
+    for (std::uint64_t version = 2; version < 6; ++version) {
+      must(first->refresh(subscriber_->snapshot(), stream.handle()));
+      must(second->refresh(subscriber_->snapshot(), stream.handle()));
+      EXPECT_EQ(registrations->count(), 1U);
+      must(first->wait(kPatience));
+      must(second->wait(kPatience));
+      model.train(version);
+      publish(model);
+    }
+  }
+  EXPECT_EQ(detail::SlabRegistrations::of(device_), registrations);
+  EXPECT_NE(detail::SlabRegistrations::of(framework()), registrations);
+}
+
+TEST_P(GpuServing, ARegistrationEndsWhenItsSlabGoes) {
+  Trained model(mixed_sizes());
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const auto registrations = detail::SlabRegistrations::of(device_);
+  const auto tensors = bind(server);
+  const Stream stream = must(device_->create_stream());
+  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  must(tensors->wait(kPatience));
+  std::weak_ptr<const void> gone = subscriber_->snapshot().pieces().at(0).mapping;
+  publisher_ = nullptr;
+  serve(test::open_publisher(publisher_options()), std::move(subscriber_));
+  model.train(2);
+  publish(model);
+  // The subscriber lets go of the older version on its own thread.
+  ASSERT_TRUE(test::eventually([&] { return gone.use_count() == 1; })) << "the registration keeps the mapping";
+  EXPECT_EQ(registrations->count(), 1U);
+  EXPECT_TRUE(test::eventually([&] {
+    must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    return gone.expired();
+  }));
+  EXPECT_EQ(registrations->count(), 1U) << "the new slab's";
+  must(tensors->wait(kPatience));
+  expect_holds(server, model);
+}
+
+TEST_P(GpuServing, ASlabThatTheProgramRegisteredIsCopiedFrom) {
+  Trained model(mixed_sizes());
+  publish(model);
+  const auto theirs = framework();
+  const Bytes slab = subscriber_->snapshot().pieces().at(0).memory;
+  const Registration registration = must(theirs->register_host(slab.data(), slab.size(), HostAccess::read_only));
+  const ServerMemory server = server_of(model);
+  const auto tensors = bind(server);
+  const Stream stream = must(device_->create_stream());
+  const HeardLog log;
+  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  must(tensors->wait(kPatience));
+  expect_holds(server, model);
+  EXPECT_EQ(log.count("registered"), 0U);
+}
+
+TEST_P(GpuServingProcess, ATrainerMayDieAmidACopy) {
+  subscriber_ = nullptr;
+  publisher_ = nullptr;
+  in_many_orders(
+      [&] {
+        const TemporaryFolder folder;
+        test::AnsweringProcess trainer(
+            {test::built("tests/gpu_stream_peer"), "publish", "demo", folder.path(), "40", "3001"});
+        ASSERT_EQ(trainer.hear(), "ready");
+        subscriber_ = test::open_subscriber({.model = "demo", .directory = folder.path()});
+        ASSERT_EQ(trainer.ask("publish 1"), "version 1");
+        must(subscriber_->wait_for(1, test::kPatience));
+        const test::StampedModel values(40, 3001);
+        const Memory memory = must(device_->allocate(values.bytes()));
+        std::vector<DeviceTensor> places;
+        for (const TensorView& view : values.views()) {
+          places.push_back({.spec = view.spec, .address = memory.address() + places.size() * view.data.size()});
+        }
+        const auto tensors = must(DeviceTensors::bind(device_, places));
+        const Stream stream = must(device_->create_stream());
+        must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+        trainer.kill();
+        subscriber_ = nullptr;
+        finish(stream.handle());
+        test::StampedModel expected(40, 3001);
+        expected.stamp_all(1);
+        std::uint64_t at = 0;
+        for (const TensorView& view : expected.views()) {
+          EXPECT_TRUE(test::same_bytes(read(memory.address() + at, view.data.size()), view.data));
+          at += view.data.size();
+        }
+      },
+      4);
+}
+
+TEST_P(HostServing, WithoutARegistrationTheCopiesAreRightAndTheReasonIsSaidOnce) {
+  Trained model(mixed_sizes());
+  publish(model);
+  open_host({.seed = seed_, .registers_read_only = false});
+  const ServerMemory one = server_of(model);
+  const ServerMemory two = server_of(model);
+  const Stream stream = must(device_->create_stream());
+  const HeardLog log;
+  const auto first = bind(one);
+  const auto second = bind(two);
+  for (std::uint64_t version = 2; version < 5; ++version) {
+    must(first->refresh(subscriber_->snapshot(), stream.handle()));
+    must(second->refresh(subscriber_->snapshot(), stream.handle()));
+    must(first->wait(kPatience));
+    must(second->wait(kPatience));
+    expect_holds(one, model);
+    expect_holds(two, model);
+    model.train(version);
+    publish(model);
+  }
+  EXPECT_EQ(log.count("cannot be registered with device"), 1U);
+}
+
+TEST_P(HostServing, ADeviceWithoutKernelsCopiesEachTensorAlone) {
+  Trained model(mixed_sizes());
+  publish(model);
+  open_host({.seed = seed_, .compute_major = 7});
+  const ServerMemory server = server_of(model);
+  const auto tensors = bind(server);
+  const Stream stream = must(device_->create_stream());
+  for (std::uint64_t version = 2; version < 4; ++version) {
+    must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    must(tensors->wait(kPatience));
+    expect_holds(server, model);
+    model.train(version);
+    publish(model);
+  }
+}
+
+TEST_P(HostServing, ADeviceWithoutAByteLeftIsRefreshed) {
+  Trained model(mixed_sizes());
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const auto tensors = bind(server);
+  const Memory all = must(device_->allocate(must(device_->room()).free));
+  ASSERT_EQ(must(device_->room()).free, 0U);
+  const Stream stream = must(device_->create_stream());
+  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  must(tensors->wait(kPatience));
+  expect_holds(server, model);
+}
+
+TEST_P(HostServing, ALostDeviceIsSaidAndLetsGoOfTheVersion) {
+  Trained model(mixed_sizes());
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const HeardLog log;
+  auto tensors = bind(server);
+  const Stream stream = must(device_->create_stream());
+  auto snapshot = std::make_shared<const Snapshot>(subscriber_->snapshot());
+  const std::weak_ptr<const Snapshot> pinned = snapshot;
+  must(tensors->refresh(std::move(snapshot), stream.handle()));
+  host().strike(0);
+  EXPECT_EQ(code_of(tensors->wait(kPatience)), "failed_precondition");
+  EXPECT_EQ(tensors->pins(), 0U);
+  EXPECT_TRUE(pinned.expired());
+  model.train(2);
+  publish(model);
+  const auto refused = tensors->refresh(subscriber_->snapshot(), stream.handle());
+  EXPECT_EQ(code_of(refused), "failed_precondition");
+  EXPECT_THAT(words_of(refused), testing::HasSubstr("is lost to this process"));
+  EXPECT_EQ(code_of(tensors->use(StreamHandle{})), "failed_precondition");
+  tensors = nullptr;
+  EXPECT_EQ(log.count("lost to this process"), 1U);
+}
+
+/// The memory of one tensor is taken away, and given back: between the two, its copy fails.
+TEST_P(HostServing, TheNextRefreshCompletesOneThatFailed) {
+  constexpr std::uint64_t kPageBytes = 4096;
+  Trained model({100, 200, kPageBytes, 400, 500});
+  publish(model);
+  const ServerMemory server = server_of(model);
+  std::vector<DeviceTensor> places = server.tensors();
+  Memory taken = must(device_->allocate(kPageBytes));
+  std::byte* const page = taken.address();
+  places[2].address = page;
+  const auto tensors = must(DeviceTensors::bind(device_, places));
+  const Stream stream = must(device_->create_stream());
+  const auto map = [&](int protection) {
+    ASSERT_EQ(::mmap(page, kPageBytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), page);
+  };
+  taken = Memory();
+  map(PROT_READ);
+  Registration read_only = must(device_->register_host(page, kPageBytes, HostAccess::read_only));
+  for (int time = 0; time < 2; ++time) {
+    const auto failed = tensors->refresh(subscriber_->snapshot(), stream.handle());
+    EXPECT_THAT(words_of(failed), testing::HasSubstr("copy demo@1 to device: tensor t2: "));
+    EXPECT_TRUE(tensors->is_mixed());
+    EXPECT_EQ(tensors->version(), 0U);
+    EXPECT_TRUE(tensors->holds(0) && tensors->holds(1));
+    EXPECT_FALSE(tensors->holds(2) || tensors->holds(3) || tensors->holds(4));
+  }
+  must(tensors->wait(kPatience));
+  must(read_only.end(kPatience));
+  map(PROT_READ | PROT_WRITE);
+  const Stream other = must(device_->create_stream());
+  const DeviceRefresh completed = must(tensors->refresh(subscriber_->snapshot(), other.handle()));
+  EXPECT_EQ(completed.tensors, 3U);
+  EXPECT_EQ(completed.version, 1U);
+  EXPECT_FALSE(tensors->is_mixed());
+  must(tensors->wait(kPatience));
+  EXPECT_TRUE(test::same_bytes({page, kPageBytes}, model.value(2)));
+  for (const std::size_t tensor : {0, 1, 3, 4}) {
+    EXPECT_TRUE(test::same_bytes(read(server.address(tensor), model.value(tensor).size()), model.value(tensor)));
+  }
+  ::munmap(page, kPageBytes);
+}
+
+}  // namespace
+}  // namespace freshet::gpu

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The table of one launch of Kernel::kCopy: many small tensors are one copy of the table to the device, and one
+/// launch, instead of a call of the driver for each.
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+
+#include "core/gpu/device.h"
+
+namespace freshet::detail {
+
+/// One thread at a time.
+class CopyTable {
+ public:
+  /// Of `capacity` rows or a little more. out_of_space: the device, or the host, has no memory for it.
+  static Result<std::unique_ptr<CopyTable>> make(const std::shared_ptr<gpu::Device>& device, std::size_t capacity);
+
+  std::size_t capacity() const { return capacity_; }
+
+  /// Queues the copies of these rows; the device must reach all their addresses. Until they are done, the table must
+  /// stay, and queues no others. unsupported: this build or device has no kernels; nothing was queued then but the
+  /// table's own copy. REQUIRES: 1 to capacity() rows, no two of them write the same byte.
+  Status queue(gpu::Device& device, gpu::StreamHandle stream, std::span<const gpu::CopyTensor> rows);
+
+ private:
+  struct Free {
+    void operator()(gpu::CopyTensor* rows) const { std::free(rows); }
+  };
+  CopyTable() = default;
+
+  std::size_t capacity_ = 0;
+  std::unique_ptr<gpu::CopyTensor[], Free> rows_;
+  gpu::Registration registration_;  // Ends before the rows. None where they cannot be registered: they are few bytes.
+  gpu::Memory on_device_;
+};
+
+}  // namespace freshet::detail

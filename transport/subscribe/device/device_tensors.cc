@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/subscribe/device/device_tensors.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "core/base/deadline.h"
+#include "core/base/format.h"
+#include "core/base/log.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::uint64_t kTogetherBytesMax = gpu::kCopyTileBytes;  // Of a tensor that goes with others.
+constexpr std::size_t kTogetherMin = 16;                          // Fewer are as quick alone.
+constexpr Duration kLandAtMost = std::chrono::seconds(30);
+
+std::string named(const Snapshot& snapshot) { return to_string(snapshot.manifest().name); }
+
+}  // namespace
+
+DeviceTensors::DeviceTensors(std::shared_ptr<gpu::Device> device)
+    : device_(std::move(device)), registrations_(detail::SlabRegistrations::of(device_)) {}
+
+Result<std::unique_ptr<DeviceTensors>> DeviceTensors::bind(std::shared_ptr<gpu::Device> device,
+                                                           std::vector<DeviceTensor> tensors) {
+  if (device == nullptr) return refuse("bind tensors: no device");
+  auto bound = std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(device)));
+  bound->rows_.reserve(tensors.size());
+  for (DeviceTensor& tensor : tensors) bound->rows_.push_back({.tensor = std::move(tensor), .owner = std::nullopt});
+  FRESHET_TRY(bound->check_memory());
+  FRESHET_ASSIGN(bound->user_done_, bound->device_->create_event());
+  FRESHET_ASSIGN(bound->refreshed_, bound->device_->create_event());
+  return bound;
+}
+
+/// The driver's copies check no address, and the kernel's neither.
+Status DeviceTensors::check_memory() {
+  std::vector<const DeviceTensor*> by_address;
+  std::set<std::string_view> names;
+  for (const Row& row : rows_) {
+    const TensorSpec& spec = row.tensor.spec;
+    FRESHET_TRY(spec.check());
+    if (!names.insert(spec.name).second) return refuse(format("bind tensor {}: two tensors have this name", spec.name));
+    const std::uint64_t bytes = spec.bytes();
+    if (bytes == 0) continue;
+    const auto* const begin = static_cast<const std::byte*>(row.tensor.address);
+    for (const std::byte* const at : {begin, begin + (bytes - 1)}) {
+      FRESHET_ASSIGN(const gpu::PointerInfo info, device_->describe(at));
+      const bool is_there = info.kind == MemoryKind::device || info.kind == MemoryKind::managed;
+      if (!is_there || (info.device && *info.device != device_->info().uuid)) {
+        return refuse(format("bind tensor {}: its {} bytes at {} are not memory of device {}", spec.name, bytes,
+                             row.tensor.address, device_->info().uuid.text()));
+      }
+    }
+    by_address.push_back(&row.tensor);
+  }
+  std::sort(by_address.begin(), by_address.end(),
+            [](const auto* a, const auto* b) { return std::less<>()(a->address, b->address); });
+  for (std::size_t i = 1; i < by_address.size(); ++i) {
+    const DeviceTensor& before = *by_address[i - 1];
+    if (static_cast<const std::byte*>(before.address) + before.spec.bytes() > by_address[i]->address) {
+      return refuse(
+          format("bind tensor {}: tensor {} lies in the same memory", by_address[i]->spec.name, before.spec.name));
+    }
+  }
+  return {};
+}
+
+DeviceTensors::~DeviceTensors() {
+  const auto deadline = std::chrono::steady_clock::now() + kLandAtMost;
+  Duration pause = std::chrono::microseconds(20);
+  for (collect(); !flights_.empty(); collect()) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      log_line(
+          LogLevel::warning,
+          format("copies to device {} still run after half a minute: {} versions stay pinned until the process ends",
+                 device_->info().uuid.text(), flights_.size()));
+      static_cast<void>(new std::pair(std::move(flights_), registrations_));
+      return;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min<Duration>(pause * 2, std::chrono::milliseconds(1));
+  }
+}
+
+/// A stuck device runs nothing any more, and a forked child has no device: there the call fails for ever, and nothing
+/// is read any more.
+bool DeviceTensors::has_landed(Flight& flight) {
+  const auto is_over = [](const auto& result) { return result.error().code() == Code::failed_precondition; };
+  if (!flight.is_recorded) {
+    const Status recorded = device_->record(flight.done, flight.stream);
+    if (!recorded) return is_over(recorded);
+    flight.is_recorded = true;
+  }
+  const Result<bool> is_done = device_->is_done(flight.done);
+  return is_done ? *is_done : is_over(is_done);
+}
+
+void DeviceTensors::collect() {
+  std::erase_if(flights_, [this](Flight& flight) {
+    if (!has_landed(flight)) return false;
+    const bool is_larger =
+        flight.table != nullptr && (spare_ == nullptr || spare_->capacity() < flight.table->capacity());
+    if (is_larger) spare_ = std::move(flight.table);
+    return true;
+  });
+}
+
+std::size_t DeviceTensors::pins() {
+  collect();
+  return flights_.size();
+}
+
+Status DeviceTensors::find_tensors(const Manifest& manifest) {
+  if (architecture_ != nullptr && architecture_->digest() == manifest.architecture->digest()) return {};
+  std::vector<std::uint32_t> places;
+  places.reserve(rows_.size());
+  const std::string name = to_string(manifest.name);
+  for (const Row& row : rows_) {
+    const TensorSpec& ours = row.tensor.spec;
+    const auto place = manifest.architecture->tensor_named(ours.name);
+    if (!place) return fail(Code::failed_precondition, format("tensor {}: {} does not have it", ours.name, name));
+    const TensorSpec& theirs = manifest.architecture->tensors()[*place];
+    if (theirs.dtype != ours.dtype || theirs.shape != ours.shape) {
+      return fail(Code::failed_precondition,
+                  format("tensor {}: {} has {}, the server has {}", ours.name, name,
+                         describe(theirs.dtype, theirs.shape), describe(ours.dtype, ours.shape)));
+    }
+    places.push_back(*place);
+  }
+  places_ = std::move(places);
+  architecture_ = manifest.architecture;
+  return {};
+}
+
+Result<std::vector<DeviceTensors::Change>> DeviceTensors::changes_in(const Snapshot& snapshot) {
+  const Manifest& manifest = snapshot.manifest();
+  FRESHET_TRY(find_tensors(manifest));
+  std::vector<Change> changes;
+  for (std::size_t row = 0; row < rows_.size(); ++row) {
+    const std::uint32_t tensor = places_[row];
+    const Bytes from = snapshot.bytes(tensor);
+    if (from.size() != rows_[row].tensor.spec.bytes()) {
+      return fail(Code::failed_precondition, format("tensor {}: this subscriber of {} does not take it",
+                                                    rows_[row].tensor.spec.name, named(snapshot)));
+    }
+    if (rows_[row].owner == manifest.owners[tensor]) continue;
+    changes.push_back({.row = row, .tensor = tensor, .from = from});
+  }
+  return changes;
+}
+
+/// For each change, whether the device can read its bytes by their address.
+Result<std::vector<bool>> DeviceTensors::registered(const Snapshot& snapshot, std::span<const Change> changes) {
+  std::vector<Snapshot::Piece> slabs = snapshot.pieces();
+  const std::less<> before;
+  std::sort(slabs.begin(), slabs.end(),
+            [&](const auto& a, const auto& b) { return before(a.memory.data(), b.memory.data()); });
+  std::vector<std::optional<bool>> known(slabs.size());
+  std::vector<bool> answers(changes.size());
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const Bytes from = changes[i].from;
+    auto after = std::upper_bound(slabs.begin(), slabs.end(), from.data(),
+                                  [&](const auto* at, const auto& slab) { return before(at, slab.memory.data()); });
+    if (from.empty() || after == slabs.begin()) continue;
+    const auto slab = std::prev(after);
+    if (before(slab->memory.data() + slab->memory.size(), from.data() + from.size())) continue;
+    std::optional<bool>& answer = known[static_cast<std::size_t>(slab - slabs.begin())];
+    if (!answer) {
+      FRESHET_ASSIGN(answer, registrations_->ensure(*slab));
+    }
+    answers[i] = *answer;
+  }
+  return answers;
+}
+
+Status DeviceTensors::prepare(const Snapshot& snapshot) {
+  if (!snapshot) return refuse("prepare: the snapshot is empty");
+  FRESHET_ASSIGN(const std::vector<Change> changes, changes_in(snapshot));
+  FRESHET_TRY(registered(snapshot, changes));
+  return {};
+}
+
+Result<DeviceTensors::Plan> DeviceTensors::plan(const Snapshot& snapshot, std::vector<Change> changes) {
+  FRESHET_ASSIGN(const std::vector<bool> is_registered, registered(snapshot, changes));
+  Plan plan;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const bool is_small = changes[i].from.size() <= kTogetherBytesMax && !changes[i].from.empty();
+    (is_small && is_registered[i] && has_kernels_ ? plan.together : plan.alone).push_back(changes[i]);
+  }
+  if (plan.together.size() >= kTogetherMin) return plan;
+  plan.alone.insert(plan.alone.end(), plan.together.begin(), plan.together.end());
+  plan.together.clear();
+  return plan;
+}
+
+/// Null: there is no memory for one, so each tensor goes alone.
+std::unique_ptr<detail::CopyTable> DeviceTensors::table_for(std::size_t rows) {
+  if (spare_ != nullptr && spare_->capacity() >= rows) return std::move(spare_);
+  auto made = detail::CopyTable::make(device_, rows);
+  return made ? std::move(*made) : nullptr;
+}
+
+Status DeviceTensors::wait_for_users(gpu::StreamHandle stream) {
+  for (void* const user : users_) {
+    if (user == stream.native) continue;
+    FRESHET_TRY(device_->record(user_done_, {user}));
+    FRESHET_TRY(device_->make_wait(stream, user_done_.handle()));
+  }
+  return {};
+}
+
+Result<DeviceRefresh> DeviceTensors::refresh(std::shared_ptr<const Snapshot> snapshot, gpu::StreamHandle stream) {
+  if (snapshot == nullptr || !*snapshot) return refuse("refresh: the snapshot is empty");
+  collect();
+  registrations_->end_unused();
+  const Manifest& manifest = snapshot->manifest();
+  DeviceRefresh report{.version = snapshot->version()};
+  FRESHET_ASSIGN(std::vector<Change> changes, changes_in(*snapshot));
+  // A refresh that failed amid its copies may have queued all of them, and not the event.
+  if (!changes.empty() || is_mixed_) {
+    report.tensors = changes.size();
+    for (const Change& change : changes) report.bytes += change.from.size();
+    FRESHET_ASSIGN(Plan plan, this->plan(*snapshot, std::move(changes)));
+    Flight flight{.snapshot = snapshot, .stream = stream};
+    FRESHET_ASSIGN(flight.done, device_->create_event());
+    if (!plan.together.empty()) flight.table = table_for(plan.together.size());
+    FRESHET_TRY(wait_for_users(stream));
+    // From here on nothing is given back before the device says so.
+    flights_.push_back(std::move(flight));
+    users_.insert(stream.native);
+    is_mixed_ = true;
+    version_ = 0;
+    Status status = queue(plan, manifest, flights_.back());
+    flights_.back().is_recorded = device_->record(flights_.back().done, stream).has_value();
+    if (!status) return fail(std::move(status.error()).with_context(format("copy {} to device", named(*snapshot))));
+    FRESHET_TRY(device_->record(refreshed_, stream));
+    users_ = {stream.native};
+    ordered_ = {stream.native};
+  }
+  is_mixed_ = false;
+  version_ = report.version;
+  return report;
+}
+
+Status DeviceTensors::queue(const Plan& plan, const Manifest& manifest, Flight& flight) {
+  FRESHET_TRY(queue_alone(plan.alone, manifest, flight.stream));
+  if (flight.table == nullptr) return queue_alone(plan.together, manifest, flight.stream);
+  std::vector<gpu::CopyTensor> table;
+  table.reserve(plan.together.size());
+  for (const Change& change : plan.together) {
+    table.push_back({.from = reinterpret_cast<const std::uint8_t*>(change.from.data()),
+                     .to = static_cast<std::uint8_t*>(rows_[change.row].tensor.address),
+                     .bytes = change.from.size(),
+                     .first_tile = 0});
+  }
+  const Status launched = flight.table->queue(*device_, flight.stream, table);
+  if (!launched && launched.error().code() == Code::unsupported) {
+    has_kernels_ = false;
+    return queue_alone(plan.together, manifest, flight.stream);
+  }
+  FRESHET_TRY(launched);
+  for (const Change& change : plan.together) rows_[change.row].owner = manifest.owners[change.tensor];
+  return {};
+}
+
+Status DeviceTensors::queue_alone(std::span<const Change> changes, const Manifest& manifest, gpu::StreamHandle stream) {
+  for (const Change& change : changes) {
+    Row& row = rows_[change.row];
+    row.owner = std::nullopt;
+    if (!change.from.empty()) {
+      Status copied = device_->copy(stream, row.tensor.address, change.from.data(), change.from.size());
+      if (!copied) return fail(std::move(copied.error()).with_context("tensor " + row.tensor.spec.name));
+    }
+    row.owner = manifest.owners[change.tensor];
+  }
+  return {};
+}
+
+Status DeviceTensors::use(gpu::StreamHandle stream) {
+  collect();
+  users_.insert(stream.native);
+  if (ordered_.contains(stream.native)) return {};
+  FRESHET_TRY(device_->make_wait(stream, refreshed_.handle()));
+  ordered_.insert(stream.native);
+  return {};
+}
+
+void DeviceTensors::forget() {
+  for (Row& row : rows_) row.owner = std::nullopt;
+}
+
+Status DeviceTensors::forget(std::string_view name) {
+  for (Row& row : rows_) {
+    if (row.tensor.spec.name != name) continue;
+    row.owner = std::nullopt;
+    return {};
+  }
+  return fail(Code::not_found, format("forget tensor {}: no such tensor was bound", name));
+}
+
+Status DeviceTensors::wait(Duration at_most) {
+  const Time deadline = deadline_in(at_most);
+  Status status;
+  for (Flight& flight : flights_) {
+    if (!flight.is_recorded) status = device_->record(flight.done, flight.stream);
+    flight.is_recorded = status.has_value();
+    if (status) status = device_->wait(flight.done, std::max(Duration::zero(), deadline - system_clock().now()));
+    if (!status) break;
+  }
+  collect();
+  return status;
+}
+
+}  // namespace freshet

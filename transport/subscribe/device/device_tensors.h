@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The tensors of a server in a GPU's memory, which copies from snapshots keep fresh. The tensors belong to the server
+/// (a framework's parameters); their addresses stay, so a captured graph of the framework goes on with the new values.
+///
+///     FRESHET_ASSIGN(auto tensors, DeviceTensors::bind(device, {{.spec = …, .address = …}, …}));
+///     …                                                      // Between two forwards:
+///     tensors->refresh(subscriber->snapshot(), stream);       // queues copies of what changed
+///     tensors->use(stream);                                   // the next forward comes after the copies
+///
+/// What is copied. A tensor is copied if another segment has its bytes than those that the device holds: the owner maps
+/// say so. A tensor of 64 KiB or less goes by a launch that copies many; a larger one by a copy of its own.
+///
+/// Order. refresh() queues its copies after all work of the streams that use() named since the refresh before. A stream
+/// that use() names waits, on the device, for the last refresh. So any number of streams may compute with the tensors.
+/// The host waits for none of them.
+///
+/// Pins. The snapshot stays pinned until the device has done its copies; the next call of any function sees that. So a
+/// publisher may write the segments again only then, and a publisher that dies meanwhile takes no byte away.
+///
+/// The host does wait once: the first refresh from a slab registers the slab with the driver, about 0.2 ms a MiB.
+/// prepare() does it earlier. A slab that cannot be registered is copied through the driver's own pages; refresh() then
+/// takes as long as these copies, and the log says so once.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/gpu/device.h"
+#include "core/model/ids.h"
+#include "transport/subscribe/device/copy_table.h"
+#include "transport/subscribe/device/slab_registrations.h"
+#include "transport/subscriber.h"
+
+namespace freshet {
+
+/// One tensor of the server's: what it is, and where it lies.
+struct DeviceTensor {
+  TensorSpec spec;          ///< Name, type and shape as the model has them; the role is not looked at.
+  void* address = nullptr;  ///< Of spec.bytes() bytes of the device's memory, aligned or not.
+};
+
+/// What a refresh queued.
+struct DeviceRefresh {
+  VersionNumber version = 0;
+  std::uint64_t tensors = 0;  ///< Those that are copied.
+  std::uint64_t bytes = 0;
+};
+
+/// One thread at a time; the threads that queue a forward between use() and the next refresh() are the caller's to keep
+/// from refreshing meanwhile. REQUIRES: the tensors' memory stays until this ends, and the streams that use() named
+/// until the next refresh; no stream captures a graph during a call. Other writers of the tensors call forget().
+class DeviceTensors {
+ public:
+  /// invalid_argument names the tensor that is wrong: two of one name, a spec that fails check(), an address that is
+  /// not this device's memory from its first byte to its last, memory that another tensor has too.
+  static Result<std::unique_ptr<DeviceTensors>> bind(std::shared_ptr<gpu::Device> device,
+                                                     std::vector<DeviceTensor> tensors);
+  /// Waits up to half a minute for the copies. If that was too short, their versions stay pinned until the process
+  /// ends, and the log says so.
+  ~DeviceTensors();
+  DeviceTensors(const DeviceTensors&) = delete;
+  DeviceTensors& operator=(const DeviceTensors&) = delete;
+
+  /// Queues copies on `stream`, after which the tensors hold the snapshot's version. Errors:
+  ///   failed_precondition: the model lacks a tensor, or has it in another type or shape, and the message names it; or
+  ///     the device is lost. Nothing was queued.
+  ///   invalid_argument: the snapshot is empty.
+  ///   what the driver says: some tensors have the version, and is_mixed() is true. The next refresh, of any version,
+  ///     completes it.
+  Result<DeviceRefresh> refresh(std::shared_ptr<const Snapshot> snapshot, gpu::StreamHandle stream);
+  Result<DeviceRefresh> refresh(Snapshot snapshot, gpu::StreamHandle stream) {
+    return refresh(std::make_shared<const Snapshot>(std::move(snapshot)), stream);
+  }
+
+  /// Registers the slabs that a refresh from this snapshot would copy from. The host waits for it.
+  Status prepare(const Snapshot& snapshot);
+
+  /// What `stream` gets from now on runs after the copies of the last refresh, and the next refresh's copies run after
+  /// it.
+  Status use(gpu::StreamHandle stream);
+
+  /// Somebody else wrote the tensors, or this one: the next refresh copies them again. not_found: no such tensor.
+  void forget();
+  Status forget(std::string_view name);
+
+  /// Waits in the calling thread for the copies of all refreshes, and lets go of their versions. timed_out, cancelled.
+  Status wait(Duration at_most);
+
+  /// The version whose copies were all queued; 0: none, or is_mixed().
+  VersionNumber version() const { return version_; }
+  /// True: a refresh failed amid its copies, so the tensors are of several versions. Do not compute with them.
+  bool is_mixed() const { return is_mixed_; }
+  /// The segment whose bytes the tensor holds once the copies are done; nothing: not known. REQUIRES: < size().
+  const std::optional<SegmentName>& holds(std::size_t tensor) const { return rows_[tensor].owner; }
+  std::size_t size() const { return rows_.size(); }
+  /// Refreshes whose copies were not seen done: each pins a version.
+  std::size_t pins();
+
+ private:
+  struct Row {
+    DeviceTensor tensor;
+    std::optional<SegmentName> owner;
+  };
+  /// A row to be copied.
+  struct Change {
+    std::size_t row = 0;
+    std::uint32_t tensor = 0;  ///< In the model.
+    Bytes from;
+  };
+  /// What one refresh has on its way.
+  struct Flight {
+    std::shared_ptr<const Snapshot> snapshot;
+    gpu::Event done;
+    gpu::StreamHandle stream;
+    bool is_recorded = false;  ///< An event that was never recorded counts as done.
+    std::unique_ptr<detail::CopyTable> table;
+  };
+  struct Plan {
+    std::vector<Change> alone;     ///< Each by a copy of its own.
+    std::vector<Change> together;  ///< By one launch.
+  };
+
+  explicit DeviceTensors(std::shared_ptr<gpu::Device> device);
+  Status check_memory();
+  Status find_tensors(const Manifest& manifest);
+  Result<std::vector<Change>> changes_in(const Snapshot& snapshot);
+  Result<std::vector<bool>> registered(const Snapshot& snapshot, std::span<const Change> changes);
+  Result<Plan> plan(const Snapshot& snapshot, std::vector<Change> changes);
+  std::unique_ptr<detail::CopyTable> table_for(std::size_t rows);
+  Status wait_for_users(gpu::StreamHandle stream);
+  Status queue(const Plan& plan, const Manifest& manifest, Flight& flight);
+  Status queue_alone(std::span<const Change> changes, const Manifest& manifest, gpu::StreamHandle stream);
+  bool has_landed(Flight& flight);
+  void collect();
+
+  const std::shared_ptr<gpu::Device> device_;
+  const std::shared_ptr<detail::SlabRegistrations> registrations_;
+  std::vector<Row> rows_;
+  /// For which `places_` has each row's index in the model.
+  std::shared_ptr<const Architecture> architecture_;
+  std::vector<std::uint32_t> places_;
+
+  VersionNumber version_ = 0;
+  bool is_mixed_ = false;
+  bool has_kernels_ = true;  ///< Until a launch says otherwise.
+
+  gpu::Event user_done_;
+  gpu::Event refreshed_;
+  std::set<void*> users_;    ///< Streams that may have work with the tensors.
+  std::set<void*> ordered_;  ///< Streams whose work comes after `refreshed_`.
+  std::vector<Flight> flights_;
+  std::unique_ptr<detail::CopyTable> spare_;
+};
+
+}  // namespace freshet
