@@ -10,6 +10,7 @@
 #include "bindings/python/log.h"
 #include "bindings/python/repository.h"
 #include "bindings/python/scheduler.h"
+#include "bindings/python/stream/device_tensors.h"
 #include "bindings/python/stream/publisher.h"
 #include "bindings/python/stream/subscriber.h"
 #include "bindings/python/tensors.h"
@@ -33,6 +34,8 @@ NB_MODULE(_core, module) {
   bind_repository(module);
   bind_publisher(module);
   bind_subscriber(module);
+  bind_device_tensors(module);
+  bind_host_device(module);
   bind_scheduler(module);
   bind_checkpointer(module);
   bind_log(module);

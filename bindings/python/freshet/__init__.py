@@ -19,6 +19,7 @@ from ._errors import (AlreadyExists, Cancelled, Corrupt, Error, FailedPreconditi
                       OutOfSpace, TimedOut, Unavailable, Unsupported)
 from ._version import Version
 from .checkpointer import Checkpointer, CheckpointTensor
+from .device import DeviceTensors
 from .publisher import Publisher
 from .repository import Repository
 from .scheduler import Scheduler
@@ -26,7 +27,7 @@ from .state_dicts import from_state_dict, to_state_dict
 from .subscriber import Snapshot, Subscriber
 from .weights import load_weights, save_weights
 
-__all__ = ["AlreadyExists", "Cancelled", "CheckpointTensor", "Checkpointer", "Corrupt", "Error", "FailedPrecondition", "InvalidArgument", "IoError",
+__all__ = ["AlreadyExists", "Cancelled", "CheckpointTensor", "Checkpointer", "Corrupt", "DeviceTensors", "Error", "FailedPrecondition", "InvalidArgument", "IoError",
            "NotFound", "OutOfSpace", "Publisher", "Repository", "Scheduler", "Snapshot", "Subscriber", "TimedOut",
            "Unavailable", "Unsupported", "Version", "from_state_dict", "load_weights", "save_weights", "to_state_dict"]
 

@@ -12,13 +12,14 @@ import logging
 import threading
 import time
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Mapping
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping
 
 import torch
 
 from . import _lent
 from ._errors import Error, InvalidArgument, check_type
 from ._torch_arrays import _from_numpy, _named, _to_numpy, check_fits, view
+from ._torch_device import copies_for, mode_for
 from ._torch_twin import Twin, Twins, copied
 from .subscriber import Snapshot, Subscriber
 
@@ -44,6 +45,7 @@ class _Lane:
         self.version = 0
         self.came: Mapping[str, torch.Tensor] | None = None  # What its tensors are views of.
         self.taking: Mapping[str, torch.Tensor] | None = None  # While it is half of another version.
+        self.source: Snapshot | None = None  # Of `taking`.
         self.snapshot: Snapshot | None = None
         self.inside: Dict["_Use", float] = {}  # Since when.
 
@@ -67,16 +69,22 @@ class _Use:
 class Attached:
     """A module that answers with what a subscriber has; see attach(). Call the module as before."""
 
-    def __init__(self, module: torch.nn.Module, subscriber: Subscriber, mode: str, strict: bool) -> None:
-        if mode not in ("swap", "copy"):
+    def __init__(self, module: torch.nn.Module, subscriber: Subscriber, mode: str | None, strict: bool) -> None:
+        if mode not in (None, "swap", "copy"):
             raise InvalidArgument(f"mode={mode!r}: \"swap\" or \"copy\"")
         check_type("attach(module, …)", module, torch.nn.Module)
         check_type("attach(…, subscriber)", subscriber, Subscriber)
         self._module = module
         self._subscriber = subscriber
-        self._mode = mode
         self._strict = strict
         named, self._tied = _named(module)
+        if mode is None:
+            mode = mode_for(named)
+        self._mode = mode
+        self._copies = copies_for(named) if mode == "copy" else None
+        if self._copies is not None and subscriber.version != 0:
+            with contextlib.suppress(Error), subscriber.snapshot() as snapshot:
+                self._copies.prepare(snapshot)  # So the first forward need not.
         if mode == "swap":
             for name, tensor in named.items():
                 if tensor.device.type != "cpu":
@@ -95,8 +103,8 @@ class Attached:
         self._twins = Twins(module, named, self._copied) if mode == "swap" and self._shadowed is None else None
         # The calls themselves are wrapped, since PyTorch runs no hook after Ctrl-C. torch.compile would trace the wrapper; it
         # leaves it out, and compiles what the wrapper calls.
-        self._begin, self._end, self._answers, self._use = (
-            torch.compiler.disable(one) for one in (self._begins, self._ends, self._answers_now, self._use_now))
+        self._begin, self._end, self._answers, self._use, self._order = (
+            torch.compiler.disable(one) for one in (self._begins, self._ends, self._answers_now, self._use_now, self._order_now))
         self._wrappers = {"forward": torch.compiler.disable(self._forward, recursive=False)}
         for name in _methods_of(type(module)):
             if name not in vars(module):
@@ -127,6 +135,7 @@ class Attached:
         set yet, does no harm, so Ctrl-C may come at any place."""
         use = self._use()
         if use is not None and use.lane is not None:  # In a hold; or a module that calls itself.
+            self._order()
             answer = _computed(use.lane.forward, inputs, how)
             self._answers(use)
             return answer
@@ -159,6 +168,7 @@ class Attached:
     def _within(self, suspends: bool = False) -> Iterator[torch.nn.Module]:
         use = self._use()
         if use is not None and use.lane is not None:
+            self._order()
             yield use.lane.module
             return
         if not self._follows:
@@ -193,13 +203,26 @@ class Attached:
             try:
                 lane = self._lane_of_newest()
             except Error as error:
+                if self._is_mixed():
+                    raise
                 lane, failed = self._current, error
+            if self._copies is not None:
+                self._copies.use()
             use.lane, use.version = lane, lane.version
             lane.inside[use] = time.monotonic()
         _uses.set({**_uses.get(), self._number: use})
         if failed is not None:
             _log.warning("the attached module stays at version %d: %s", self.version, failed)
         return lane
+
+    def _order_now(self) -> None:
+        """On a GPU: this forward's stream comes after the copies of the version that the module has, and before the next ones."""
+        if self._copies is not None:
+            with self._lock:
+                self._copies.use()
+
+    def _is_mixed(self) -> bool:
+        return self._copies is not None and self._copies.is_mixed
 
     def _ends(self, use: _Use) -> None:
         use.ended = True
@@ -241,8 +264,11 @@ class Attached:
             while True:
                 if not self._is_like_the_module(self._current):
                     self._current = self._base
+                if self._copies is not None and not self._copies.may_refresh:
+                    return self._current
                 newest = self._subscriber.version
-                if newest in (0, self._current.version) or (newest == self._refused and not patiently):
+                is_settled = newest in (0, self._current.version) or (newest == self._refused and not patiently)
+                if is_settled and not self._is_mixed():
                     self._late_since = None
                     return self._current
                 lane = self._free_lane()
@@ -259,6 +285,8 @@ class Attached:
                     return self._current
                 self._changed.wait(None if patiently else at_most)
         except Error:
+            if self._is_mixed():
+                raise
             if not patiently and newest == self._refused:
                 return self._current
             self._refused = newest
@@ -313,9 +341,10 @@ class Attached:
         module then keeps what it had."""
         if not self._follows or self._use() is not None:
             return self.version
-        if self._subscriber.version != self.version:
+        if self._subscriber.version != self.version or self._is_mixed():
             with self._lock:
                 self._lane_of_newest(patiently=True)
+        self._order_now()
         return self.version
 
     def _take(self, lane: _Lane, snapshot: Snapshot) -> None:
@@ -328,7 +357,7 @@ class Attached:
 
     def _put(self, lane: _Lane, came: Mapping[str, torch.Tensor], snapshot: Snapshot) -> None:
         try:
-            lane.taking = came
+            lane.taking, lane.source = came, snapshot
             self._install(lane, came)
         except BaseException:  # Ctrl-C: no forward answers with half a version.
             self._install(lane, came)
@@ -337,8 +366,12 @@ class Attached:
         self._took(lane, came, snapshot)
 
     def _install(self, lane: _Lane, came: Mapping[str, torch.Tensor]) -> None:
+        left: Iterable[str] = lane.named
+        if self._copies is not None and lane.source is not None:
+            left = self._copies.refresh(lane.source)
         with torch.no_grad():
-            for name, tensor in lane.named.items():
+            for name in left:
+                tensor = lane.named[name]
                 if self._mode == "copy":
                     tensor.copy_(came[name])
                 else:
@@ -346,7 +379,7 @@ class Attached:
 
     def _took(self, lane: _Lane, came: Mapping[str, torch.Tensor], snapshot: Snapshot) -> None:
         lane.version = snapshot.version
-        lane.taking = None
+        lane.taking = lane.source = None
         if self._mode == "swap":
             lane.came, lane.snapshot = came, snapshot  # Until the next one: the tensors lie in it.
             _lent.release()
@@ -372,6 +405,8 @@ class Attached:
             self._own_memory(self._base)
             self._lanes = [self._base]
             self._current = self._base
+            if self._copies is not None:
+                self._copies.close()
 
     def close(self) -> None:
         """As detach(). The subscriber stays open."""
@@ -397,6 +432,7 @@ class Attached:
         until this is done."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self._copies = None  # The device is the parent's.
         mine = self._use()
         for lane in self._lanes:
             lane.inside = {use: since for use, since in lane.inside.items() if use is mine}
@@ -438,7 +474,7 @@ def _after_fork_in_child() -> None:
 _lent.at_forks(_held_by_all, _after_fork_in_child)
 
 
-def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap", strict: bool = True) -> Attached:
+def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str | None = None, strict: bool = True) -> Attached:
     """From now on each forward of `module`, and each call of another method of its class, answers with the newest version that the
     subscriber has: all of one with one version, also with several threads. Until a first version came the module has its own
     weights. `answered` tells the version of this thread's last forward; `with served.hold() as version:` keeps one for several.
@@ -448,7 +484,10 @@ def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str = "swap", 
            over numbers, texts and flags that were set on it. So a module that changes itself in a forward (a cache of its own) is
            for "copy".
            "copy": the bytes are copied into the parameters, whose addresses stay (CUDA graphs, other devices), between
-           forwards.
+           forwards. On an NVIDIA GPU the copies are queued on the current stream, and only of what another version wrote; forwards
+           on other streams are ordered with them. While a CUDA graph is recorded no version is taken; call refresh() on the
+           stream that replays it, before each replay.
+           None: "swap" for a module in the processor's memory, else "copy".
     strict a version with tensors that the module lacks is refused, since it is of another network; False takes it, and
            leaves them out.
 

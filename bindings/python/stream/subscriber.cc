@@ -66,6 +66,11 @@ const PinnedVersion& Pin::get() const {
   return *pinned_;
 }
 
+std::shared_ptr<const PinnedVersion> Pin::share() const {
+  take(pinned_->check_here());
+  return pinned_;
+}
+
 SubscriberHandle::~SubscriberHandle() { close(); }
 
 std::shared_ptr<OpenSubscriber> SubscriberHandle::get() const {

@@ -102,6 +102,8 @@ class Pin {
   ~Pin();
   /// failed_precondition in a forked child.
   const PinnedVersion& get() const;
+  /// The same, to be kept.
+  std::shared_ptr<const PinnedVersion> share() const;
 
  private:
   std::shared_ptr<PinnedVersion> pinned_;

@@ -55,7 +55,7 @@ reveal_type(freshet.deephyper.evaluate)
 
 
 @pytest.mark.parametrize("kind", [freshet.Publisher, freshet.Subscriber, freshet.Snapshot, freshet.Repository, freshet.Version,
-                                  freshet.Scheduler, freshet.Checkpointer, freshet.publisher.Receipt])
+                                  freshet.Scheduler, freshet.Checkpointer, freshet.DeviceTensors, freshet.publisher.Receipt])
 def test_whatever_has_a_name_has_a_docstring(kind):
     bare = [name for name, value in vars(kind).items() if not name.startswith("_") and (callable(value) or isinstance(value, property))
             and not value.__doc__]
