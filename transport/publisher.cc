@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/model/own_tags.h"
 #include "transport/ask/activation_request.h"
+#include "transport/publish/device_copier.h"
 #include "transport/publish/publish_check.h"
 #include "transport/publish/publisher_impl.h"
 #include "transport/zmq/this_host.h"
@@ -36,7 +37,8 @@ Status Publisher::Impl::start() {
                     {.make_room = [this](std::uint64_t bytes) { hub_->shed_queues(options_.model, bytes); },
                      .on_sealed = [this](SealedCapture sealed) { return on_sealed(std::move(sealed)); },
                      .on_failed = [this](std::uint64_t ticket, const Error& error) { on_failed(ticket, error); },
-                     .on_slab = [this](Bytes memory) { hub_->channels().register_memory(memory); }}));
+                     .on_slab = [this](Bytes memory) { hub_->channels().register_memory(memory); }},
+                    /*copier=*/nullptr, std::make_unique<DeviceCopier>(options_.gpus)));
   {
     MutexLock lock(mutex_);
     totals_.model = options_.model;
@@ -177,7 +179,10 @@ Status Publisher::Impl::begin_capture(std::span<const TensorView> tensors,
   if (architecture_ == nullptr) FRESHET_TRY(adopt_guess(tensors));
   if (checked != architecture_) FRESHET_TRY(check_tensors(*architecture_, tensors));
   checked = architecture_;
-  return capture_->begin();
+  Status begun = capture_->begin(tensors);
+  if (begun) return {};
+  if (begun.error().code() == Code::out_of_space) ++versions_skipped_;
+  return fail(std::move(begun.error()).with_context("publish " + options_.model));
 }
 
 Status Publisher::Impl::capture(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices) {
@@ -327,7 +332,10 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
 void Publisher::Impl::on_failed(std::uint64_t ticket, const Error& error) {
   const VersionNumber number = take_pending(ticket).number;
   if (closing_) return cancel(number);
-  reports_.finish(number, fail(Error(error).with_context(format("publish {}@{}", options_.model, number))));
+  Error named = Error(error).with_context(format("publish {}@{}", options_.model, number));
+  // A loop that does not wait for its versions hears of it here alone.
+  log_line(LogLevel::warning, format("{}; the next publish takes the changes along", named.message()));
+  reports_.finish(number, fail(std::move(named)));
 }
 
 void Publisher::Impl::count(const CommitReport& report) {

@@ -30,6 +30,10 @@
 
 namespace freshet {
 
+namespace gpu {
+class Platform;
+}
+
 /// The endpoint that one or several publishers of a process share: its control socket and its loop thread. Any thread.
 /// Publisher::open makes a hub unless the options give one.
 class PublisherHub;
@@ -99,6 +103,9 @@ struct PublisherOptions {
   /// silence (SubscriberOptions::when_lapsed). From half a second to an hour. 0: the default of two seconds.
   Duration membership{};
   const Clock* clock = nullptr;  ///< Null: the system's.
+  /// The GPUs that TensorPlace::device numbers. Null: those of NVIDIA's driver, which the first publish of tensors in a
+  /// GPU's memory opens.
+  std::shared_ptr<gpu::Platform> gpus;
 };
 
 /// Which tensors changed since the last publish.
@@ -199,8 +206,8 @@ struct PublisherStat {
 class Publisher;
 
 struct BindOptions {
-  /// What the tensors lie in. If this build cannot read this kind of memory, each publish() and begin() answers
-  /// `unsupported`.
+  /// What the tensors lie in, if their `place` does not say it: of `device` and `managed`, GPU 0 and its default
+  /// stream. For a kind that is none, each publish() and begin() answers `unsupported`.
   MemoryKind memory = MemoryKind::host;
 };
 
@@ -219,7 +226,8 @@ class BoundTensors {
   /// Publisher::publish() of these tensors. It compares names and shapes with the architecture once, not at each step.
   Result<PublishReceipt> publish(PublishOptions options);
 
-  /// Errors of publish(); failed_precondition if a version was begun and not ended.
+  /// Errors of publish(); failed_precondition if a version was begun and not ended. After out_of_space no version was
+  /// begun, and the next one has all changes.
   Status begin();
   /// Copies these tensors, by index, for the version that end() makes. A second capture of a tensor copies it again.
   /// invalid_argument for an index out of range; failed_precondition without begin(); out_of_space as publish(): this
@@ -235,8 +243,7 @@ class BoundTensors {
 
  private:
   friend class Publisher;
-  BoundTensors(Publisher& publisher, std::vector<TensorView> tensors, BindOptions options)
-      : publisher_(&publisher), tensors_(std::move(tensors)), options_(options) {}
+  BoundTensors(Publisher& publisher, std::vector<TensorView> tensors, BindOptions options);
   Status check_readable() const;
 
   Publisher* publisher_;
@@ -271,11 +278,20 @@ class Publisher {
   /// the copy. At most two copied versions wait for their seal. So if the loop is faster than the seals, the n-th
   /// publish also waits until the version of publish n - 2 is sealed.
   ///
+  /// Tensors in a GPU's memory (TensorPlace) are copied behind the caller, and no publish() of them waits. The version
+  /// has the values that each tensor's stream had queued at the call. Before publish() returns, this stream waits for
+  /// the copy, on the device: each later write on it, and each free in its order, comes after the copy. Tensors of both
+  /// kinds may come in one publish. An error of the device after the return refuses the version: wait_committed() has
+  /// it, and so has the log. The next publish takes the changes along.
+  ///
   /// Errors:
   ///   invalid_argument: no tensors, a tensor's size contradicts its spec, duplicate names, an index out of range.
   ///   failed_precondition: names, dtypes or shapes differ from the architecture, and no new one was given.
-  ///   out_of_space: readers hold too much of the arena. This version is skipped and the loop goes on. The next publish
-  ///     captures the changes of this one too.
+  ///   out_of_space: readers hold too much of the arena; or tensors are in a GPU's memory, and two versions before are
+  ///     not sealed yet. This version is skipped and the loop goes on. The next publish captures the changes of this
+  ///     one too.
+  ///   Of tensors in a GPU's memory also: unavailable, there is no driver; invalid_argument, an address is not of that
+  ///     GPU; failed_precondition, the GPU is lost to this process. Nothing is lost: as after out_of_space.
   Result<PublishReceipt> publish(std::span<const TensorView> tensors, PublishOptions options);
 
   /// Binds tensors that are published again and again from the same memory. The first publish checks them.

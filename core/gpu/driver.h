@@ -71,6 +71,7 @@ constexpr unsigned int kEventWithoutTiming = 2;
 constexpr unsigned int kAttributeUnifiedAddressing = 41;
 constexpr unsigned int kAttributeComputeMajor = 75;
 constexpr unsigned int kAttributeComputeMinor = 76;
+constexpr unsigned int kAttributeHostAddresses = 91;
 constexpr unsigned int kAttributeVirtualMemory = 102;
 constexpr unsigned int kAttributeDescriptors = 103;
 constexpr unsigned int kAttributeReadOnlyRegister = 113;

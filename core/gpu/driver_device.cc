@@ -63,7 +63,9 @@ Result<DeviceInfo> info_of(const Driver& nvidia, driver::Ordinal device) {
   FRESHET_ASSIGN(const int descriptors, attribute_of(nvidia, device, driver::kAttributeDescriptors));
   FRESHET_ASSIGN(const int read_only, attribute_of(nvidia, device, driver::kAttributeReadOnlyRegister));
   info.exports_slabs = descriptors != 0;
+  FRESHET_ASSIGN(const int host_addresses, attribute_of(nvidia, device, driver::kAttributeHostAddresses));
   info.registers_read_only = read_only != 0;
+  info.kernels_reach_host = host_addresses != 0;
   return info;
 }
 

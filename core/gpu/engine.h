@@ -32,6 +32,7 @@ struct DeviceInfo {
   std::uint64_t granularity = 0;     ///< Slabs have a multiple of it, in bytes; 0 before the device is opened.
   bool exports_slabs = false;        ///< As descriptors.
   bool registers_read_only = false;  ///< Host memory that the process cannot write.
+  bool kernels_reach_host = false;   ///< Registered host memory, by the address that the host has for it.
 };
 
 /// Bytes of a device's memory.

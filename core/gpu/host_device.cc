@@ -33,7 +33,8 @@ DeviceInfo host_info(std::size_t ordinal, const HostOptions& options) {
           .compute_minor = 0,
           .granularity = kHostPage,
           .exports_slabs = true,
-          .registers_read_only = options.registers_read_only};
+          .registers_read_only = options.registers_read_only,
+          .kernels_reach_host = true};
 }
 
 /// What the memfds of a device are called. So an importer tells them from other memfds, and from another device's.
@@ -141,6 +142,7 @@ class HostEngine final : public Engine {
 
   Status register_host(const void* address, std::uint64_t bytes, HostAccess access) override {
     FRESHET_TRY(check());
+    if (!world_->options().registers) return fail(Code::unsupported, "HOST_ERROR_NOT_SUPPORTED: it registers nothing");
     const bool writable = access == HostAccess::read_write;
     if (!is_mapped(reinterpret_cast<std::uintptr_t>(address), bytes, writable)) {
       return refuse("HOST_ERROR_INVALID_VALUE: the pages are not there, or cannot be written");
@@ -243,6 +245,8 @@ Result<std::shared_ptr<Device>> HostPlatform::open(const Uuid& uuid) {
   FRESHET_ASSIGN(const auto all, devices());
   return fail_unknown_device(uuid, all);
 }
+
+void HostPlatform::hold(bool is_held) { world_->hold(is_held); }
 
 void HostPlatform::strike(std::size_t ordinal) { world_->strike(ordinal); }
 

@@ -38,6 +38,7 @@ struct HostOptions {
   std::uint64_t seed = 1;
   std::size_t devices = 1;
   std::uint64_t bytes = std::uint64_t{1} << 30;  ///< Of each device's memory.
+  bool registers = true;                         ///< Host memory; false: it refuses, as a driver may.
   int compute_major = 8;                         ///< Below kComputeMajorMin: Device launches no kernel.
   bool registers_read_only = true;               ///< Host memory that the process cannot write.
 };
@@ -55,6 +56,10 @@ class HostPlatform final : public Platform {
   std::string description() const override;
   Result<std::vector<DeviceInfo>> devices() override;
   Result<std::shared_ptr<Device>> open(const Uuid& uuid) override;
+
+  /// While the devices are held, no work runs: a host that waits then would wait for ever. So a test knows what runs
+  /// after a call, and that the call did not wait.
+  void hold(bool is_held);
 
   /// The next work of the device fails as a kernel with a wild address does: the device is stuck from then on.
   void strike(std::size_t ordinal);

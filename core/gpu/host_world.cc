@@ -50,6 +50,16 @@ std::uint64_t World::turns() {
   return turns_;
 }
 
+void World::hold(bool is_held) {
+  {
+    MutexLock lock(mutex_);
+    is_held_ = is_held;
+    if (is_held) granted_ = 0;
+    while (is_held && is_busy_) changed_.wait(mutex_);
+  }
+  changed_.notify_all();
+}
+
 void World::strike(std::size_t device) {
   MutexLock lock(mutex_);
   struck_[device] = true;
@@ -231,6 +241,7 @@ Result<bool> World::is_done(EventHandle event) {
   FRESHET_ASSIGN(HostEvent* const what, event_at(event));
   const std::shared_ptr<Marker> marker = what->latest;
   if (marker == nullptr || marker->done) return true;
+  if (is_held_) return false;
   std::uint64_t pending = 0;
   for (const auto& stream : streams_) pending += stream->work.size();
   // Often none, and more when much waits, so that no test waits long for the last.

@@ -79,6 +79,7 @@ class World {
   const HostOptions& options() const { return options_; }
   std::uint64_t turns();
 
+  void hold(bool is_held);
   void strike(std::size_t device);
   /// The error, if there is one.
   std::string why_stuck(std::size_t device);
@@ -141,6 +142,7 @@ class World {
   std::uint64_t granted_ FRESHET_GUARDED_BY(mutex_) = 0;  ///< Turns that the thread still has.
   std::uint64_t turns_ FRESHET_GUARDED_BY(mutex_) = 0;
   bool is_busy_ FRESHET_GUARDED_BY(mutex_) = false;  ///< The thread touches memory, without the lock.
+  bool is_held_ FRESHET_GUARDED_BY(mutex_) = false;
   bool ends_ FRESHET_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  ///< The last: it uses all the others.

@@ -62,6 +62,14 @@ Status TensorSpec::check() const {
   return {};
 }
 
+Status check_readable_by_host(const TensorView& tensor) {
+  if (is_readable_by_host(tensor.place.memory)) return {};
+  return fail(Code::unsupported,
+              format("tensor {}: its bytes are in a GPU's memory: a publisher takes them from there, everything else "
+                     "needs a copy in host memory",
+                     shown(tensor.spec.name)));
+}
+
 std::string describe(DType dtype, std::span<const std::uint64_t> shape) {
   std::string text(name_of(dtype));
   text += '[';

@@ -15,6 +15,7 @@
 #include "core/base/bytes.h"
 #include "core/base/result.h"
 #include "core/model/dtype.h"
+#include "core/model/memory_kind.h"
 
 namespace freshet {
 
@@ -66,11 +67,28 @@ inline constexpr std::size_t kRankMax = 64;
 /// The byte size of `shape` elements of `dtype`, or nothing when it does not fit in 63 bits.
 std::optional<std::uint64_t> byte_size(DType dtype, std::span<const std::uint64_t> shape);
 
+/// Where a tensor's bytes lie, and the work that writes them.
+struct TensorPlace {
+  MemoryKind memory = MemoryKind::host;
+  /// Of device and managed memory: the GPU, by the driver's number in this process. PyTorch's "cuda:1" and DLPack's
+  /// device_id 1 are 1.
+  std::int32_t device = 0;
+  /// Of device and managed memory: the stream (a CUstream or cudaStream_t) whose work writes the bytes and frees the
+  /// memory. 0, 1 and 2 are the driver's default streams.
+  std::uintptr_t stream = 0;
+
+  bool operator==(const TensorPlace&) const = default;
+};
+
 /// A tensor in the caller's memory, valid as long as the caller keeps this memory. Immutable value; holds no bytes.
 struct TensorView {
   TensorSpec spec;
-  Bytes data;  ///< spec.bytes() long.
+  Bytes data;              ///< spec.bytes() long. The processor may read the bytes only where `place` says so.
+  TensorPlace place = {};  ///< The host's memory, unless the caller says otherwise.
 };
+
+/// unsupported, with the tensor's name, when the processor cannot read its bytes.
+Status check_readable_by_host(const TensorView& tensor);
 
 /// "f32[64, 1024]", for messages.
 std::string describe(DType dtype, std::span<const std::uint64_t> shape);

@@ -19,6 +19,7 @@ Status check_tensors(std::span<const TensorView> tensors) {
   std::unordered_set<std::string_view> names;
   for (const TensorView& tensor : tensors) {
     FRESHET_TRY(tensor.spec.check());
+    FRESHET_TRY(check_readable_by_host(tensor));
     const std::string name = shown(tensor.spec.name);
     if (tensor.spec.name == kMetadataKey) return refuse(format("a tensor cannot be named {}", kMetadataKey));
     if (!names.insert(tensor.spec.name).second) return refuse(format("two tensors are named {}", name));

@@ -20,6 +20,7 @@ Result<Given> given_by_name(std::span<const TensorView> tensors) {
   Given given;
   for (const TensorView& tensor : tensors) {
     FRESHET_TRY(tensor.spec.check());
+    FRESHET_TRY(check_readable_by_host(tensor));
     if (tensor.data.size() != tensor.spec.bytes()) {
       return fail(Code::invalid_argument, format("tensor {}: {} bytes were given for {}", tensor.spec.name,
                                                  tensor.data.size(), tensor.spec.bytes()));

@@ -6,13 +6,19 @@
 
 namespace freshet {
 
+BoundTensors::BoundTensors(Publisher& publisher, std::vector<TensorView> tensors, BindOptions options)
+    : publisher_(&publisher), tensors_(std::move(tensors)), options_(options) {
+  if (options_.memory == MemoryKind::host) return;
+  for (TensorView& tensor : tensors_) {
+    if (tensor.place == TensorPlace{}) tensor.place.memory = options_.memory;
+  }
+}
+
 /// The value may come from another language's number.
 Status BoundTensors::check_readable() const {
-  if (options_.memory == publisher_->impl_->memory_kind()) return {};
-  return fail(
-      Code::unsupported,
-      format("publish {}: this build reads tensors in host memory only, not in memory of kind {}: copy them first",
-             publisher_->impl_->model(), static_cast<int>(options_.memory)));
+  if (is_known(options_.memory)) return {};
+  return fail(Code::unsupported, format("publish {}: there is no memory of kind {}: copy the tensors to host memory",
+                                        publisher_->impl_->model(), static_cast<int>(options_.memory)));
 }
 
 Result<PublishReceipt> BoundTensors::publish(PublishOptions options) {

@@ -28,20 +28,44 @@ void mark_wanted(std::vector<bool>& tensors, const Capture::Request& request) {
   for (const std::uint32_t index : request.indices) tensors[index] = true;
 }
 
+bool is_on_device(const TensorView& tensor) { return !is_readable_by_host(tensor.place.memory); }
+
 }  // namespace
 
-Capture::Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier)
+Capture::Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier,
+                 std::unique_ptr<TensorCopier> device_copier)
     : options_(std::move(options)),
       make_room_(std::move(hooks.make_room)),
+      tell_of_slab_(std::move(hooks.on_slab)),
       arena_({.name = options_.name,
               .lock_memory = options_.lock_memory,
               .huge_pages = options_.huge_pages,
-              .on_slab = std::move(hooks.on_slab)}),
+              .on_slab = [this](Bytes memory) { on_slab(memory); }}),
       copier_(copier != nullptr ? std::move(copier) : std::make_unique<CopyCrew>(helpers_of(options_))),
+      device_copier_(std::move(device_copier)),
       sealer_(arena_, std::move(hooks.on_sealed), std::move(hooks.on_failed)) {}
 
 /// The worker waits for copies; a copier that ends completes them.
-Capture::~Capture() { copier_.reset(); }
+Capture::~Capture() {
+  copier_.reset();
+  device_copier_.reset();
+}
+
+void Capture::on_slab(Bytes memory) {
+  copier_->add_slab(memory);
+  if (device_copier_ != nullptr) device_copier_->add_slab(memory);
+  if (tell_of_slab_) tell_of_slab_(memory);
+}
+
+/// A GPU's copies complete when the training step has come as far: the loop would wait for its own device.
+Status Capture::take_turn(std::span<const TensorView> tensors) {
+  const bool may_wait = std::ranges::none_of(tensors, is_on_device);
+  if (may_wait) sealer_.wait_for_turn();
+  if (may_wait || sealer_.has_turn()) return {};
+  return fail(Code::out_of_space,
+              "capture: two versions before this one are not sealed yet, and the loop does not wait for its GPU; the "
+              "next publish takes the changes along");
+}
 
 Status Capture::prepare(const Architecture& architecture) {
   abandon();
@@ -61,10 +85,13 @@ Status Capture::prepare(const Architecture& architecture) {
   return {};
 }
 
-Status Capture::begin() {
+Status Capture::begin(std::span<const TensorView> tensors) {
   if (tensor_bytes_.empty()) return fail(Code::failed_precondition, "capture: no memory was prepared");
   if (open_) return fail(Code::failed_precondition, "capture: one is open already");
-  sealer_.wait_for_turn();
+  if (auto status = take_turn(tensors); !status) {
+    missed_.assign(missed_.size(), true);  // Nobody said yet which have changed.
+    return status;
+  }
   open_.emplace();
   open_->segment_of.resize(tensor_bytes_.size());
   return {};
@@ -77,12 +104,12 @@ Result<Capture::Receipt> Capture::add(std::span<const TensorView> tensors, std::
   std::ranges::sort(given);
   given.erase(std::unique(given.begin(), given.end()), given.end());
   std::vector<Want> wants;
-  bool is_again = false;
+  bool is_host_again = false;
   for (const std::uint32_t tensor : given) {
     if (tensors.size() != tensor_bytes_.size() || tensors[tensor].data.size() != tensor_bytes_[tensor]) {
       FRESHET_TRY(check(tensors));  // Which says what is wrong.
     }
-    is_again = is_again || open_->segment_of[tensor];
+    is_host_again = is_host_again || (open_->segment_of[tensor] && !is_on_device(tensors[tensor]));
     wants.push_back({.tensor = tensor, .bytes = tensor_bytes_[tensor], .segment = open_->segment_of[tensor]});
   }
   if (auto status = find_segments(wants); !status) {
@@ -92,11 +119,17 @@ Result<Capture::Receipt> Capture::add(std::span<const TensorView> tensors, std::
     abandon();
     return fail(std::move(status.error()).with_context("capture"));
   }
-  if (is_again) {
+  // Of one copier, later copies come later; the copy before may have been the other's.
+  if (is_host_again) {
     for (const auto& copies : open_->copies) copies->wait();
   }
-  const Receipt receipt = issue(tensors, wants, open_->copies);
+  auto issued = issue(tensors, wants, open_->copies);
   for (const Want& want : wants) open_->segment_of[want.tensor] = want.segment;
+  if (!issued) {
+    abandon();
+    return fail(std::move(issued.error()).with_context("capture"));
+  }
+  const Receipt receipt = *issued;
   open_->receipt.tensors += receipt.tensors;
   open_->receipt.bytes += receipt.bytes;
   return receipt;
@@ -114,7 +147,12 @@ void Capture::abandon() {
 Result<Capture::Receipt> Capture::capture(const Request& request) {
   FRESHET_TRY(check(request.tensors));
   if (request.kind == Kind::only) FRESHET_TRY(check_indices(request.indices));
-  if (!open_) sealer_.wait_for_turn();
+  if (!open_) {
+    if (auto status = take_turn(request.tensors); !status) {
+      mark_wanted(missed_, request);
+      return fail(std::move(status.error()));
+    }
+  }
   std::vector<Want> wants;
   for (const std::uint32_t tensor : tensors_wanted(request)) {
     if (open_ && open_->segment_of[tensor]) continue;
@@ -128,7 +166,17 @@ Result<Capture::Receipt> Capture::capture(const Request& request) {
   }
   Open taken;
   if (open_) taken = *std::exchange(open_, std::nullopt);
-  const Receipt receipt = issue(request.tensors, wants, taken.copies);
+  const auto issued = issue(request.tensors, wants, taken.copies);
+  if (!issued) {
+    for (const Want& want : wants) missed_[want.tensor] = true;
+    for (std::size_t tensor = 0; tensor < taken.segment_of.size(); ++tensor) {
+      if (taken.segment_of[tensor]) missed_[tensor] = true;
+    }
+    // What was begun may still be written to: its segments go back when that has ended.
+    sealer_.push({.copies = std::move(taken.copies), .is_given_up = true});
+    return fail(Error(issued.error()).with_context("capture"));
+  }
+  const Receipt receipt = *issued;
   std::fill(missed_.begin(), missed_.end(), false);
   CaptureSealer::Job job{.ticket = request.ticket, .kind = request.kind, .copies = std::move(taken.copies)};
   if (request.kind == Kind::only) job.named.assign(request.indices.begin(), request.indices.end());
@@ -181,30 +229,52 @@ Status Capture::find_segments(std::span<Want> wants) {
   return arena_.grow(wants);
 }
 
-Capture::Receipt Capture::issue(std::span<const TensorView> tensors, std::span<const Want> wants,
-                                CaptureSealer::Copies& copies) {
+Result<Capture::Receipt> Capture::issue(std::span<const TensorView> tensors, std::span<const Want> wants,
+                                        CaptureSealer::Copies& copies) {
+  struct Part {
+    std::vector<CapturedTensor> captured;
+    std::vector<TensorCopy> list;
+  };
   Receipt receipt{.tensors = wants.size()};
-  if (wants.empty()) return receipt;
-  std::vector<CapturedTensor> captured;
-  std::vector<TensorCopy> list;
+  Part of_host;
+  Part of_device;
   for (const Want& want : wants) {
-    captured.push_back({.index = want.tensor, .segment = *want.segment});
-    list.push_back({.to = arena_.memory(arena_.place(*want.segment)), .from = tensors[want.tensor].data});
+    const TensorView& tensor = tensors[want.tensor];
+    Part& part = is_on_device(tensor) ? of_device : of_host;
+    part.captured.push_back({.index = want.tensor, .segment = *want.segment});
+    part.list.push_back({.to = arena_.memory(arena_.place(*want.segment)), .from = tensor.data, .tensor = &tensor});
     receipt.bytes += want.bytes;
   }
-  const auto issued = std::make_shared<IssuedCopies>(std::move(captured));
-  copies.push_back(issued);
-  copier_->issue(std::move(list), [issued](TensorCopier::Copied copied) { issued->complete(std::move(copied)); });
+  Status status;
+  // The device's first: what it refuses costs no copy, and it copies while the processor does.
+  for (Part* const part : {&of_device, &of_host}) {
+    if (part->list.empty()) continue;
+    const auto issued = std::make_shared<IssuedCopies>(std::move(part->captured));
+    copies.push_back(issued);
+    TensorCopier* const copier = part == &of_host ? copier_.get() : device_copier_.get();
+    auto done = [issued](TensorCopier::Copied copied) { issued->complete(std::move(copied)); };
+    if (!status) {
+      done(fail(Error(status.error())));  // The version comes to nothing already.
+    } else if (copier == nullptr) {
+      status = fail(Code::unsupported, "a tensor lies in a GPU's memory, and nothing here copies from there");
+      done(fail(Error(status.error())));
+    } else {
+      status = copier->issue(std::move(part->list), std::move(done));
+    }
+  }
+  if (!status) return fail(std::move(status.error()));
   return receipt;
 }
 
-Result<std::unique_ptr<Capture>> Capture::open(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier) {
+Result<std::unique_ptr<Capture>> Capture::open(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier,
+                                               std::unique_ptr<TensorCopier> device_copier) {
   if (!hooks.on_sealed) return fail(Code::invalid_argument, "open a capture: on_sealed is missing");
   if (!std::isfinite(options.arena_copies) || options.arena_copies < 1.0) {
     return fail(Code::invalid_argument, format("open a capture: {} copies of the model", options.arena_copies));
   }
   try {
-    return std::unique_ptr<Capture>(new Capture(std::move(options), std::move(hooks), std::move(copier)));
+    return std::unique_ptr<Capture>(
+        new Capture(std::move(options), std::move(hooks), std::move(copier), std::move(device_copier)));
   } catch (const std::system_error& error) {
     return fail(Code::unavailable, format("start a capture's thread: {}", error.what()));
   }

@@ -13,6 +13,9 @@
 /// no more than the copy), the caller may write its tensors again, and the equal ones' segments are free. Copies that
 /// complete later: transport/publish/tensor_copier.h.
 ///
+/// Tensors in a GPU's memory have a copier of their own. A capture that has some neither waits for copies nor for
+/// seals: where two captures before it are not sealed yet, it is skipped.
+///
 /// A copy that fails refuses its version, and each version that was captured since without the same tensors. The next
 /// capture takes these tensors again. What is given up before its copies are complete keeps its segments until then.
 ///
@@ -87,16 +90,18 @@ class Capture {
     std::span<const std::uint32_t> indices;  ///< For `only`: into tensors, any order; duplicates are ignored.
   };
 
-  /// What capture() or add() gave the copier.
+  /// What capture() or add() gave the copiers.
   struct Receipt {
     std::uint64_t tensors = 0;
     std::uint64_t bytes = 0;
   };
 
-  /// `copier`: null copies host memory.
+  /// `copier`: of host memory; null makes one. `device_copier`: of GPUs' memory; null answers `unsupported` for tensors
+  /// there.
   static Result<std::unique_ptr<Capture>> open(Options options, Hooks hooks,
-                                               std::unique_ptr<TensorCopier> copier = nullptr);
-  /// Ends the copier, seals the captures taken and not dropped (on_sealed or on_failed is called for them), then ends
+                                               std::unique_ptr<TensorCopier> copier = nullptr,
+                                               std::unique_ptr<TensorCopier> device_copier = nullptr);
+  /// Ends the copiers, seals the captures taken and not dropped (on_sealed or on_failed is called for them), then ends
   /// the worker.
   ~Capture();
 
@@ -110,8 +115,9 @@ class Capture {
   void resume_from(const std::vector<Digest>& digests) { sealer_.resume_from(digests); }
 
   /// Opens a capture: from now on add() copies some tensors of the version that the next capture() completes. Waits as
-  /// capture() does. failed_precondition when nothing was prepared, or a capture is open.
-  Status begin();
+  /// capture() does, or is out_of_space where capture() is. failed_precondition when nothing was prepared, or a capture
+  /// is open.
+  Status begin(std::span<const TensorView> tensors = {});
   /// Issues these tensors' copies now; capture() then takes these copies. A tensor that is given again is copied again,
   /// when the copies before are complete.
   /// `tensors` are all of the architecture's. Errors as capture(); after out_of_space no capture is open any more, and
@@ -120,8 +126,6 @@ class Capture {
   /// Gives up an open capture. Its tensors are captured by the next one.
   void abandon();
   bool is_open() const { return open_.has_value(); }
-  /// What the tensors lie in. The copies are in host memory.
-  MemoryKind memory_kind() const { return copier_->memory_kind(); }
 
   /// Issues the copies and returns. The first capture of an architecture takes everything. Waits for the seal of the
   /// capture before the last when the loop is faster than the digests. Completes an open capture: what add() copied is
@@ -129,7 +133,8 @@ class Capture {
   ///
   /// Errors: failed_precondition (not prepared, another number of tensors); invalid_argument (an index out of range, a
   /// tensor whose size is not the architecture's); out_of_space (nothing was captured; what should have been is
-  /// captured by the next call).
+  /// captured by the next call; so when tensors lie in a GPU's memory, and two captures are not sealed yet); those of
+  /// the copiers (what should have been captured is captured by the next call).
   Result<Receipt> capture(const Request& request);
 
   /// These segments may be written again.
@@ -160,17 +165,25 @@ class Capture {
     Receipt receipt;
   };
 
-  Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier);
+  Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier,
+          std::unique_ptr<TensorCopier> device_copier);
+  Status take_turn(std::span<const TensorView> tensors);
+  void on_slab(Bytes memory);
   Status check(std::span<const TensorView> tensors) const;
   Status check_indices(std::span<const std::uint32_t> indices) const;
   std::vector<std::uint32_t> tensors_wanted(const Request& request);
   Status find_segments(std::span<Want> wants);
-  Receipt issue(std::span<const TensorView> tensors, std::span<const Want> wants, CaptureSealer::Copies& copies);
+  /// Gives each want to the copier of its tensor's memory. An error: `copies` has what was issued all the same.
+  Result<Receipt> issue(std::span<const TensorView> tensors, std::span<const Want> wants,
+                        CaptureSealer::Copies& copies);
 
   const Options options_;
   const std::function<void(std::uint64_t)> make_room_;
+  const std::function<void(Bytes)> tell_of_slab_;
   SlabArena arena_;
-  std::unique_ptr<TensorCopier> copier_;  ///< It writes into the arena until it is gone.
+  // They write into the arena until they are gone.
+  std::unique_ptr<TensorCopier> copier_;
+  std::unique_ptr<TensorCopier> device_copier_;
 
   // The capturing thread's own.
   std::vector<std::uint64_t> tensor_bytes_;  ///< Of the prepared architecture.

@@ -51,6 +51,11 @@ void CaptureSealer::wait_for_turn() {
   while (jobs_.size() >= kJobsMax) changed_.wait(mutex_);
 }
 
+bool CaptureSealer::has_turn() const {
+  MutexLock lock(mutex_);
+  return jobs_.size() < kJobsMax;
+}
+
 void CaptureSealer::push(Job job) {
   // A capture whose digests are missing is the worker's, which may take the time.
   const bool is_ready = std::ranges::all_of(job.copies, [](const auto& copies) {

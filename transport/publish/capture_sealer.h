@@ -90,6 +90,8 @@ class CaptureSealer {
 
   /// Waits while two jobs are unfinished.
   void wait_for_turn();
+  /// Whether wait_for_turn() would not wait.
+  bool has_turn() const;
   void push(Job job);
   /// The tensors of which a copy failed, ascending. Captures that do not have all of them fail as well.
   std::vector<std::uint32_t> lost() const;

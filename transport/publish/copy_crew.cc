@@ -32,7 +32,7 @@ CopyCrew::~CopyCrew() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
-void CopyCrew::issue(std::vector<TensorCopy> copies, Done done) {
+Status CopyCrew::issue(std::vector<TensorCopy> copies, Done done) {
   std::vector<Digest> digests(copies.size());
   std::uint64_t bytes = 0;
   for (const TensorCopy& copy : copies) bytes += copy.from.size();
@@ -42,6 +42,7 @@ void CopyCrew::issue(std::vector<TensorCopy> copies, Done done) {
     share(copies, digests);
   }
   done(std::move(digests));
+  return {};
 }
 
 void CopyCrew::share(std::span<const TensorCopy> copies, std::span<Digest> digests) {

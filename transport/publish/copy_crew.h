@@ -27,7 +27,7 @@ class CopyCrew final : public TensorCopier {
 
   MemoryKind memory_kind() const override { return MemoryKind::host; }
   /// Copies, and digests in the same pass; everything is done when it returns.
-  void issue(std::vector<TensorCopy> copies, Done done) override;
+  Status issue(std::vector<TensorCopy> copies, Done done) override;
 
  private:
   /// Shared with helpers that wake late, when the list is long done.

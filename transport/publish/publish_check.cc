@@ -35,6 +35,10 @@ Status check_tensor(const TensorSpec& expected, const TensorView& given, std::si
     return fail(Code::invalid_argument, format("tensor {} has {} bytes, {} takes {}", spec.name, given.data.size(),
                                                describe(spec.dtype, spec.shape), expected.bytes()));
   }
+  if (!is_known(given.place.memory)) {
+    return fail(Code::unsupported, format("tensor {} lies in memory of kind {}, and there is no such kind", spec.name,
+                                          static_cast<int>(given.place.memory)));
+  }
   return {};
 }
 

@@ -61,7 +61,6 @@ class Publisher::Impl final : public HubModel {
   Status capture(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices);
   void abandon_capture() { capture_->abandon(); }
   bool has_open_capture() const { return capture_->is_open(); }
-  MemoryKind memory_kind() const { return capture_->memory_kind(); }
   Result<CommitReport> wait_committed(VersionNumber version, Duration at_most, const std::stop_token& stop) {
     return reports_.wait(version, at_most, stop);
   }

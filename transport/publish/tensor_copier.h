@@ -16,8 +16,9 @@ namespace freshet {
 
 /// One tensor's copy.
 struct TensorCopy {
-  MutableBytes to;  ///< Host memory.
-  Bytes from;       ///< As long as `to`, in memory of the copier's kind.
+  MutableBytes to;                     ///< Host memory.
+  Bytes from;                          ///< As long as `to`, in memory that the copier takes.
+  const TensorView* tensor = nullptr;  ///< Whose bytes `from` are; good until issue() returns.
 };
 
 /// One thread at a time calls issue().
@@ -38,8 +39,11 @@ class TensorCopier {
   virtual ~TensorCopier() = default;
   /// Where `from` lies.
   virtual MemoryKind memory_kind() const = 0;
-  /// REQUIRES: no copy to these places is incomplete.
-  virtual void issue(std::vector<TensorCopy> copies, Done done) = 0;
+  /// Told of all memory that `to` lies in, before copies go there. The memory stays until the copier is gone.
+  virtual void add_slab(Bytes /*memory*/) {}
+  /// Copies to one place run in the order of the calls. An error: these copies come to nothing, and `done` is called
+  /// all the same, at the latest when the last of them that was begun has ended.
+  virtual Status issue(std::vector<TensorCopy> copies, Done done) = 0;
 };
 
 }  // namespace freshet

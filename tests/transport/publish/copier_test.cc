@@ -27,8 +27,9 @@ class LateCopier final : public TensorCopier {
     while (!waiting_.empty()) complete(waiting_.begin()->first, Outcome::failed);
   }
   MemoryKind memory_kind() const override { return MemoryKind::host; }
-  void issue(std::vector<TensorCopy> copies, Done done) override {
+  Status issue(std::vector<TensorCopy> copies, Done done) override {
     waiting_.emplace(++issued_, Issued{std::move(copies), std::move(done)});
+    return {};
   }
 
   std::uint64_t issued() const { return issued_; }
@@ -184,7 +185,7 @@ class LateRun {
   std::uint64_t used_bytes_ = 0;
 
   Mutex mutex_;
-  std::map<std::uint64_t, std::vector<Values>> values_ FRESHET_GUARDED_BY(mutex_);  ///< By ticket; the last is all.
+  std::map<std::uint64_t, std::vector<Values>> values_ FRESHET_GUARDED_BY(mutex_);      ///< By ticket; the last is all.
   std::map<std::uint64_t, std::set<std::uint64_t>> issues_ FRESHET_GUARDED_BY(mutex_);  ///< By ticket.
   std::map<std::uint64_t, Capture::Kind> kinds_ FRESHET_GUARDED_BY(mutex_);
   std::set<std::uint64_t> completed_ FRESHET_GUARDED_BY(mutex_);

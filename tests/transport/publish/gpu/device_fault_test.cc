@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong with tensors on a GPU: one error names it, the served version stays, and the next publish has all
+// changes.
+
+#include <vector>
+
+#include "core/base/log.h"
+#include "core/base/mutex.h"
+#include "tests/transport/publish/gpu/device_lab.h"
+
+namespace freshet::test {
+namespace {
+
+using gpu::code_of;
+using gpu::must;
+using gpu::words_of;
+using testing::HasSubstr;
+
+/// On the host device alone: a real one would be lost, or has no such fault.
+class DeviceFaults : public DeviceLab {
+ protected:
+  std::unique_ptr<DeviceModel> serve_first() {
+    auto model = std::make_unique<DeviceModel>(trainer_, std::vector<std::uint64_t>{5000, 77, 40'000});
+    model->write({}, 1);
+    const auto first = publisher_->publish(model->views({}), {});
+    EXPECT_TRUE(first) << words_of(first);
+    expect_served(1, model->values());
+    return model;
+  }
+  /// A publish that was refused: no number was taken, and all changes come with the next one.
+  void expect_unharmed(DeviceModel& model) {
+    EXPECT_EQ(subscriber_->snapshot().version(), 1U);
+    const auto next = publisher_->publish(model.views({}), {.changed = Changed::only({})});
+    ASSERT_TRUE(next) << words_of(next);
+    expect_served(2, model.values());
+  }
+};
+
+class LogLines {
+ public:
+  LogLines() {
+    set_log_hook([this](LogLevel, const std::string& line) {
+      MutexLock lock(mutex_);
+      lines_.push_back(line);
+    });
+  }
+  ~LogLines() { set_log_hook(nullptr); }
+  std::size_t with(const std::string& words) {
+    MutexLock lock(mutex_);
+    return static_cast<std::size_t>(
+        std::ranges::count_if(lines_, [&](const std::string& line) { return line.find(words) != std::string::npos; }));
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::string> lines_ FRESHET_GUARDED_BY(mutex_);
+};
+
+TEST_P(DeviceFaults, NoDriver) {
+  if (gpu::open_driver_platform()) GTEST_SKIP() << "this machine has a driver";
+  auto publisher = open_publisher({.model = "other", .hub_options = {.directory = folder_->path()}});
+  const auto bytes = seeded_bytes(100, 1);
+  TensorView view{.spec = {.name = "a.w", .dtype = DType::u8, .shape = {100}}, .data = bytes};
+  view.place = {.memory = MemoryKind::device};
+  const auto refused = publisher->publish({{view}}, {});
+  EXPECT_EQ(code_of(refused), "unavailable");
+  EXPECT_THAT(words_of(refused), HasSubstr("publish from GPU 0"));
+  EXPECT_THAT(words_of(refused), HasSubstr("libcuda.so.1"));
+  view.place = {};
+  const auto receipt = publisher->publish({{view}}, {.sync = true});
+  ASSERT_TRUE(receipt) << words_of(receipt);
+  EXPECT_EQ(receipt->version, 1U);
+}
+
+TEST_P(DeviceFaults, AddressesThatAreNotThatDevices) {
+  const auto model = serve_first();
+  const auto elsewhere = seeded_bytes(5000, 9);
+  const DeviceModel second(must(platform_->open(gpu::host_device_uuid(1))), {5000}, 1);
+  model->write({}, 2);
+  const auto refused = [&](auto change) {
+    auto views = model->views({});
+    change(views[0]);
+    return publisher_->publish(views, {});
+  };
+  const auto host = refused([&](TensorView& view) { view.data = elsewhere; });
+  EXPECT_EQ(code_of(host), "invalid_argument");
+  EXPECT_THAT(words_of(host), HasSubstr("tensor layer0.w on GPU 0: the driver knows its address as host memory"));
+  const auto other = refused([&](TensorView& view) { view.data = {second.address(0), 5000}; });
+  EXPECT_EQ(code_of(other), "invalid_argument");
+  EXPECT_THAT(words_of(other), HasSubstr("tensor layer0.w on GPU 0: its memory is that of device GPU-"));
+  for (const int device : {2, -1}) {
+    const auto none = refused([&](TensorView& view) { view.place.device = device; });
+    EXPECT_EQ(code_of(none), "invalid_argument");
+    EXPECT_THAT(words_of(none), HasSubstr("this process sees 2 of them"));
+  }
+  const auto stream = refused([&](TensorView& view) { view.place.stream = 0xdead; });
+  EXPECT_EQ(code_of(stream), "invalid_argument");
+  EXPECT_THAT(words_of(stream), HasSubstr("no such stream"));
+  const auto kind = refused([&](TensorView& view) { view.place.memory = static_cast<MemoryKind>(9); });
+  EXPECT_EQ(code_of(kind), "unsupported");
+  expect_unharmed(*model);
+}
+
+TEST_P(DeviceFaults, ALengthBeyondItsMemory) {
+  DeviceModel model(trainer_, {5000});
+  auto views = model.views({});
+  views[0].spec.shape = {std::uint64_t{1} << 20};
+  views[0].data = {model.address(0), std::size_t{1} << 20};
+  const auto refused = publisher_->publish(views, {});
+  EXPECT_EQ(code_of(refused), "invalid_argument");
+  EXPECT_THAT(words_of(refused), HasSubstr("tensor layer0.w on GPU 0"));
+  EXPECT_THAT(words_of(refused), HasSubstr("past its memory's end"));
+}
+
+TEST_P(DeviceFaults, ADeviceThatIsLostAmidACapture) {
+  LogLines log;
+  const auto model = serve_first();
+  hold(true);
+  model->write({}, 2);
+  const auto receipt = publisher_->publish(model->views({}), {});
+  ASSERT_TRUE(receipt) << words_of(receipt);
+  host_->strike(0);
+  hold(false);
+  const auto report = publisher_->wait_committed(receipt->version, kPatience);
+  EXPECT_EQ(code_of(report), "failed_precondition");
+  EXPECT_THAT(words_of(report), HasSubstr("publish demo@2: copy the tensors"));
+  EXPECT_THAT(words_of(report), HasSubstr("lost to this process"));
+  EXPECT_EQ(log.with("publish demo@2"), 1U) << "a loop that does not wait hears of it";
+  const auto again = publisher_->publish(model->views({}), {});
+  EXPECT_EQ(code_of(again), "failed_precondition");
+  EXPECT_EQ(subscriber_->snapshot().version(), 1U);
+  // What the program saved to host memory can still be published, and all of it is.
+  const Values values = model->values();
+  auto views = model->views({});
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    views[i].data = values[i];
+    views[i].place = {};
+  }
+  const auto saved = publisher_->publish(views, {.changed = Changed::only({})});
+  ASSERT_TRUE(saved) << words_of(saved);
+  expect_served(saved->version, values);
+}
+
+TEST_P(DeviceFaults, AnArenaWithoutRoomSkips) {
+  open(seed_, 300'000);
+  DeviceModel model(trainer_, {90'000, 5000});
+  std::vector<Snapshot> pinned;
+  for (std::uint64_t number = 1; number <= 6; ++number) {
+    model.write({}, number);
+    const auto receipt = publisher_->publish(model.views({}), {});
+    if (!receipt) {
+      EXPECT_EQ(code_of(receipt), "out_of_space");
+      EXPECT_EQ(publisher_->stat().versions_skipped, 1U);
+      break;
+    }
+    expect_served(number, model.values());
+    pinned.push_back(subscriber_->snapshot());
+  }
+  EXPECT_GE(pinned.size(), 2U);
+  EXPECT_LT(pinned.size(), 6U);
+  finish({});
+}
+
+TEST_P(DeviceFaults, APublisherEndsWithItsCopiesUnderWay) {
+  for (int round = 0; round < 4; ++round) {
+    open(seed_ + static_cast<std::uint64_t>(round));
+    DeviceModel model(trainer_, {100'000, 33});
+    for (std::uint64_t number = 1; number <= 2; ++number) {
+      model.write({}, number);
+      ASSERT_TRUE(publisher_->publish(model.views({}), {}));
+    }
+    if (round % 2 == 0) {
+      ASSERT_TRUE(publisher_->close(kPatience));
+    }
+    publisher_.reset();
+  }
+}
+
+TEST_P(DeviceFaults, SlabsThatTheDriverRefusesAreCopiedIntoAllTheSame) {
+  LogLines log;
+  registers_ = false;
+  open(seed_);
+  std::vector<std::uint64_t> sizes(100, 1001);
+  sizes[5] = 200'000;
+  DeviceModel model(trainer_, sizes);
+  for (std::uint64_t number = 1; number <= 2; ++number) {
+    model.write({}, number);
+    const Values values = model.values();
+    const auto receipt = publisher_->publish(model.views({}), {});
+    ASSERT_TRUE(receipt) << words_of(receipt);
+    model.write({}, 100 + number);
+    expect_served(number, values);
+    finish({});
+  }
+  EXPECT_EQ(log.with("this is said once"), 1U);
+}
+
+TEST_P(DeviceFaults, WhoReadsWithTheProcessorRefusesThem) {
+  const DeviceModel model(trainer_, {50});
+  const auto status = check_readable_by_host(model.views({}).front());
+  EXPECT_EQ(code_of(status), "unsupported");
+  EXPECT_THAT(words_of(status), HasSubstr("tensor layer0.w"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Host, DeviceFaults, testing::Values(gpu::EngineCase{.name = "host", .is_host = true}));
+
+}  // namespace
+}  // namespace freshet::test

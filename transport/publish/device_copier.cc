@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/publish/device_copier.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "core/base/deadline.h"
+#include "core/base/format.h"
+
+namespace freshet {
+namespace {
+
+constexpr Duration kEndAtMost = std::chrono::seconds(30);
+/// So often the thread looks whether the copier ends.
+constexpr Duration kWaitSlice = std::chrono::milliseconds(200);
+
+gpu::StreamHandle stream_of(const TensorCopy& copy) { return gpu::StreamHandle::of(copy.tensor->place.stream); }
+
+}  // namespace
+
+DeviceCopier::DeviceCopier(std::shared_ptr<gpu::Platform> platform) : platform_(std::move(platform)) {}
+
+DeviceCopier::~DeviceCopier() {
+  {
+    MutexLock lock(mutex_);
+    ends_ = deadline_in(kEndAtMost);
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status DeviceCopier::start() {
+  if (thread_.joinable()) return {};
+  try {
+    thread_ = std::thread([this] { complete(); });
+  } catch (const std::system_error& error) {
+    return fail(Code::unavailable, format("start the thread that waits for GPUs' copies: {}", error.what()));
+  }
+  return {};
+}
+
+Status DeviceCopier::issue(std::vector<TensorCopy> copies, Done done) {
+  Issued issued{.done = std::move(done)};
+  Status status = start();
+  if (status) status = queue(copies, issued.parts);
+  if (!status) issued.failed = status.error();
+  if (issued.parts.empty()) {
+    issued.done(status ? Copied(std::vector<Digest>{}) : Copied(fail(Error(status.error()))));
+    return status;
+  }
+  {
+    MutexLock lock(mutex_);
+    queue_.push_back(std::move(issued));
+  }
+  changed_.notify_all();
+  return status;
+}
+
+Result<DeviceLane*> DeviceCopier::lane_of(std::int32_t ordinal) {
+  const auto what = [&] { return format("publish from GPU {}", ordinal); };
+  if (const auto found = lanes_.find(ordinal); found != lanes_.end()) return found->second.get();
+  if (platform_ == nullptr) {
+    auto opened = gpu::open_driver_platform();
+    if (!opened) return fail(std::move(opened.error()).with_context(what()));
+    platform_ = std::move(*opened);
+  }
+  FRESHET_ASSIGN(const std::vector<gpu::DeviceInfo> devices, platform_->devices());
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= devices.size()) {
+    return refuse(format("{}: this process sees {} of them, from 0 on", what(), devices.size()));
+  }
+  FRESHET_ASSIGN(auto device, platform_->open(devices[static_cast<std::size_t>(ordinal)].uuid));
+  auto lane = DeviceLane::open(ordinal, std::move(device));
+  if (!lane) return fail(std::move(lane.error()).with_context(what()));
+  return (lanes_[ordinal] = std::move(*lane)).get();
+}
+
+Status DeviceCopier::queue(std::span<const TensorCopy> copies, std::vector<Part>& parts) {
+  std::map<std::int32_t, std::vector<TensorCopy>> by_device;
+  for (const TensorCopy& copy : copies) by_device[copy.tensor->place.device].push_back(copy);
+  // All that can be refused is refused before the first copy is queued.
+  for (const auto& [ordinal, of_device] : by_device) {
+    FRESHET_ASSIGN(DeviceLane* const lane, lane_of(ordinal));
+    FRESHET_TRY(lane->register_slabs(slabs_));
+    for (const TensorCopy& copy : of_device) FRESHET_TRY(lane->check(copy));
+  }
+  for (const auto& [ordinal, of_device] : by_device) {
+    FRESHET_TRY(queue_on(*lanes_.at(ordinal), of_device, parts));
+  }
+  return {};
+}
+
+/// A place may have been another device's copy's before.
+Status DeviceCopier::follow_others(DeviceLane& lane) {
+  for (const auto& [ordinal, other] : lanes_) {
+    if (other.get() == &lane) continue;
+    FRESHET_ASSIGN(const gpu::Event so_far, other->device().create_event());
+    FRESHET_TRY(other->device().record(so_far, other->stream()));
+    FRESHET_TRY(lane.device().make_wait(lane.stream(), so_far.handle()));
+  }
+  return {};
+}
+
+Status DeviceCopier::queue_on(DeviceLane& lane, std::span<const TensorCopy> copies, std::vector<Part>& parts) {
+  Part part{.lane = &lane};
+  FRESHET_ASSIGN(part.done, lane.device().create_event());
+  std::vector<gpu::StreamHandle> theirs;
+  std::set<std::uintptr_t> seen;
+  for (const TensorCopy& copy : copies) {
+    if (seen.insert(copy.tensor->place.stream).second) theirs.push_back(stream_of(copy));
+  }
+  for (const gpu::StreamHandle stream : theirs) FRESHET_TRY(lane.follow(stream));
+  FRESHET_TRY(follow_others(lane));
+
+  Status status = lane.queue(copies, part.pages);
+  // Of copies that failed some are queued: the tensors' next writers wait for these, too.
+  Status marked = lane.device().record(part.done, lane.stream());
+  for (const gpu::StreamHandle stream : theirs) {
+    if (marked) marked = lane.device().make_wait(stream, part.done.handle());
+  }
+  if (!marked) {
+    // No stream of theirs can be made to wait, so the host waits in their place. A lost device copies nothing any more.
+    static_cast<void>(lane.device().drain(kEndAtMost));
+    if (status) status = std::move(marked);
+  }
+  parts.push_back(std::move(part));
+  return status;
+}
+
+void DeviceCopier::complete() {
+  for (;;) {
+    Issued issued;
+    {
+      MutexLock lock(mutex_);
+      while (!ends_ && queue_.empty()) changed_.wait(mutex_);
+      if (queue_.empty()) return;
+      issued = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    Status status = wait_for(issued);
+    for (Part& part : issued.parts) part.lane->give_back(std::move(part.pages));
+    if (issued.failed) status = fail(*std::move(issued.failed));
+    issued.done(status ? Copied(std::vector<Digest>{}) : Copied(fail(std::move(status.error()))));
+  }
+}
+
+/// As long as the copier lives, there is nothing else to do than to wait: the copies' places cannot be given away.
+Status DeviceCopier::wait_for(Issued& issued) {
+  Status first;
+  for (Part& part : issued.parts) {
+    for (;;) {
+      Status status = part.lane->device().wait(part.done, kWaitSlice);
+      if (!status && status.error().code() == Code::timed_out) {
+        MutexLock lock(mutex_);
+        if (!ends_ || system_clock().now() < *ends_) continue;
+      }
+      if (first && !status) first = std::move(status);
+      break;
+    }
+  }
+  return first;
+}
+
+}  // namespace freshet

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// The copier of GPUs' memory. issue() queues copies on streams of ours and returns; no thread of the host waits for a
+/// device, except for the copier's own.
+///
+/// Order, for each stream that a tensor names: our stream waits, on the device, for what that stream has at the call,
+/// then copies. Before issue() returns, that stream waits, on the device, for our copies. So a version has the values
+/// that the stream had queued at the call, and each later write or free of a tensor on that stream comes after the
+/// copy.
+///
+/// The driver is opened by the first issue(). A publisher of host memory never opens it.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "core/base/mutex.h"
+#include "core/gpu/device.h"
+#include "transport/publish/device_lane.h"
+#include "transport/publish/tensor_copier.h"
+
+namespace freshet {
+
+class DeviceCopier final : public TensorCopier {
+ public:
+  /// `platform`: null opens NVIDIA's driver.
+  explicit DeviceCopier(std::shared_ptr<gpu::Platform> platform);
+  /// Waits for what was issued, half a minute at most after the call.
+  ~DeviceCopier() override;
+  DeviceCopier(const DeviceCopier&) = delete;
+  DeviceCopier& operator=(const DeviceCopier&) = delete;
+
+  /// It takes managed memory too.
+  MemoryKind memory_kind() const override { return MemoryKind::device; }
+  void add_slab(Bytes memory) override { slabs_.push_back(memory); }
+  /// The digests are the receiver's to compute. unavailable: no driver, no device, or a driver that is too old.
+  /// invalid_argument: the device is not there, or a tensor's address is not its memory. failed_precondition: the
+  /// device is lost to this process.
+  Status issue(std::vector<TensorCopy> copies, Done done) override;
+
+ private:
+  /// Work of one device that an issue() waits for.
+  struct Part {
+    DeviceLane* lane = nullptr;
+    gpu::Event done;
+    std::vector<std::unique_ptr<RowPages>> pages;
+  };
+  struct Issued {
+    std::vector<Part> parts;
+    Done done;
+    std::optional<Error> failed;  ///< Some of its copies were not queued.
+  };
+
+  Status start();
+  Result<DeviceLane*> lane_of(std::int32_t ordinal);
+  Status queue(std::span<const TensorCopy> copies, std::vector<Part>& parts);
+  Status queue_on(DeviceLane& lane, std::span<const TensorCopy> copies, std::vector<Part>& parts);
+  Status follow_others(DeviceLane& lane);
+  void complete();
+  Status wait_for(Issued& issued) FRESHET_EXCLUDES(mutex_);
+
+  // The issuing thread's.
+  std::shared_ptr<gpu::Platform> platform_;
+  std::vector<Bytes> slabs_;
+  std::map<std::int32_t, std::unique_ptr<DeviceLane>> lanes_;  ///< By ordinal. A lane stays as long as the copier.
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Issued> queue_ FRESHET_GUARDED_BY(mutex_);
+  std::optional<Time> ends_ FRESHET_GUARDED_BY(mutex_);  ///< When the thread waits no longer.
+  std::thread thread_;                                   ///< Begun by the first issue().
+};
+
+}  // namespace freshet
