@@ -61,7 +61,7 @@ Encoded put(Builder& b, const Want& m) {
   std::vector<wire::Digest> known;
   for (const Digest& digest : m.known_architectures) known.emplace_back(digest.low, digest.high);
   return wire::CreateWant(b, m.session, m.request, m.after, b.CreateVectorOfStructs(known), m.after_epoch,
-                          static_cast<std::uint8_t>(m.channel), m.exactly, m.waits)
+                          static_cast<std::uint8_t>(m.channel), m.exactly, m.waits, m.serving)
       .Union();
 }
 
@@ -260,6 +260,7 @@ Result<Message> take(const wire::Want& m) {
   FRESHET_ASSIGN(want.channel, channel_from(m.channel()));
   FRESHET_ASSIGN(want.exactly, number(m.exactly(), "exactly"));
   want.waits = m.waits();
+  FRESHET_ASSIGN(want.serving, number(m.serving(), "serving"));
   return want;
 }
 

@@ -106,6 +106,7 @@ struct Want {
   VersionNumber exactly = 0;
   bool waits =
       false;  ///< Of `latest`: where nothing comes after what it has, it is kept and answered when something does.
+  VersionNumber serving = 0;  ///< As in Ping; 0: its sender is older than the field, or serves nothing.
 };
 
 /// Everything this session still holds. Grants with an id up to `grants_seen` that are not named are released; later

@@ -36,7 +36,10 @@ void ControlLine::add_to(std::vector<zmq::pollitem_t>& items) {
 void ControlLine::take_news(Outcome outcome, Time now) {
   if (!finder_) return;
   // Somebody else has the name now, also while the one before still answers.
-  if (finder_->take_news()) find(outcome, now);
+  if (finder_->take_news()) {
+    find(outcome, now);
+    reached_ = control_.has_value();
+  }
   // Said when nobody was there; somebody may be now.
   if (unsent_hello_ && finder_->due(now)) say(*std::exchange(unsent_hello_, std::nullopt), outcome, now);
 }
@@ -107,6 +110,7 @@ void ControlLine::turn_to_next(Time now) {
 
 void ControlLine::connect(const std::string& address, Time now) {
   control_.reset();
+  has_shaken_ = false;
   reconnect_at_ = Time::max();
   auto parsed = SocketAddress::parse(address, false, proof() != nullptr ? Reach::any_host : Reach::this_host);
   if (!parsed) return shelf_.set_error(parsed.error().message());
@@ -122,6 +126,9 @@ void ControlLine::take_handshakes(Time now) {
   if (!outcome) return;
   if (outcome->succeeded) {
     reconnect_at_ = Time::max();
+    // What is said before the first time waits for it.
+    reached_ = reached_ || has_shaken_;
+    has_shaken_ = true;
     shelf_.clear_error(std::exchange(handshake_error_, {}));
     return;
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/protocol/messages.h"
@@ -51,6 +52,9 @@ class ControlLine {
   void add_to(std::vector<zmq::pollitem_t>& items);
   /// What changed in the directory: goes to whom it names now.
   void take_news(Outcome outcome, Time now);
+  /// Whether, since the last call, the directory led to somebody else, or a connection that had broken came back: what
+  /// was said before may be lost.
+  bool take_reached() { return std::exchange(reached_, false); }
   /// What is current by the directory, if that is news.
   std::optional<CurrentVersion> take_current() { return finder_ ? finder_->take_current() : std::nullopt; }
   void take_handshakes(Time now);
@@ -78,6 +82,8 @@ class ControlLine {
   Time reconnect_at_ = Time::max();                ///< After a refusal.
   std::size_t address_ = 0;                        ///< Of options_.at: the one that is used.
   Time address_heard_at_{};                        ///< When it last answered, or was turned to.
+  bool has_shaken_ = false;                        ///< Hands, by the connection that it has.
+  bool reached_ = false;                           ///< take_reached()
   std::optional<protocol::Message> unsent_hello_;  ///< Said before there was anybody to hear it.
 };
 

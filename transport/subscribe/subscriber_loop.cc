@@ -157,6 +157,7 @@ void SubscriberLoop::poll_all() {
   line_.take_handshakes(now());
   take_control_messages();
   line_.take_handshakes(now());  // Also what the messages' senders turned out to be.
+  if (line_.take_reached()) machine_.on_reached(now());
   for (std::size_t i = 0; i < sessions.size(); ++i) {
     if (items[first_door + i].revents != 0) take_door(sessions[i]);
   }

@@ -59,7 +59,7 @@ class SubscriberLoop {
   Status bring(VersionNumber number);
   void forget(VersionNumber number);
   void probe();
-  void applied(VersionNumber number) { machine_.followers().applied(number); }
+  void applied(VersionNumber number);
 
  private:
   struct ReadAnnouncement {

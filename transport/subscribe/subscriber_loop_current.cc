@@ -35,6 +35,12 @@ void SubscriberLoop::forget(VersionNumber number) {
   tell_standing();
 }
 
+void SubscriberLoop::applied(VersionNumber number) {
+  machine_.followers().applied(number);
+  machine_.on_followers(now());
+  carry_out();
+}
+
 void SubscriberLoop::probe() {
   machine_.probe(now());
   carry_out();

@@ -122,6 +122,7 @@ void SubscriberLoop::take_relay_news() {
       behind += session.behind;
     }
     machine_.followers().set(std::move(epochs), behind);
+    machine_.on_followers(now());
   }
   const VersionNumber seen = relay_->take_news();
   if (seen > std::exchange(seen_downstream_, std::max(seen, seen_downstream_))) machine_.on_higher_seen(seen, now());

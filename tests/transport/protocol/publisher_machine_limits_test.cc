@@ -129,7 +129,7 @@ TEST_F(MachineLimits, APingsEpochIsBelievedWithinBounds) {
 }
 
 TEST_F(MachineLimits, EqualWantsAreAnsweredOnceAWhile) {
-  open({.grant_again = std::chrono::milliseconds(100)});
+  open({.grant_again = std::chrono::milliseconds(100), .grants_at_once = 0});
   join(1);
   commit(1, 10);
   std::uint64_t request = 0;
@@ -148,6 +148,54 @@ TEST_F(MachineLimits, EqualWantsAreAnsweredOnceAWhile) {
   EXPECT_EQ(grants_to_wants(at(100)), 1U);
   commit(2, 12, at(101));
   EXPECT_EQ(grants_to_wants(at(101)), 1U) << "that is another version";
+  machine_->on_tick(at(200));
+  settle(at(200));
+  EXPECT_THAT(sent<Grant>(), IsEmpty());
+  machine_->on_tick(at(201));
+  settle(at(201));
+  ASSERT_THAT(sent<Grant>(), SizeIs(1)) << "the last Want is answered when the pace allows";
+  EXPECT_EQ(sent<Grant>()[0].request, request);
+  EXPECT_EQ(grants_to_wants(at(201)), 0U);
+}
+
+TEST_F(MachineLimits, EqualWantsThatWereSavedUpAreAnsweredAtOnceAndFloodsAreNot) {
+  open({.grant_again = std::chrono::milliseconds(100), .grants_at_once = 4});
+  join(1);
+  commit(1, 10);
+  std::uint64_t request = 0;
+  const auto grants_to_wants = [&](Time now, int wants) {
+    std::size_t grants = 0;
+    for (int i = 0; i < wants; ++i) {
+      receive(Want{.session = 1, .request = ++request}, now);
+      grants += sent<Grant>().size();
+    }
+    return grants;
+  };
+  EXPECT_EQ(grants_to_wants(at(0), 500), 5U);
+  std::size_t flooded = 0;
+  for (int ms = 1; ms <= 2000; ++ms) flooded += grants_to_wants(at(ms), 10);
+  EXPECT_LE(flooded, 40U) << "twenty a second at most";
+  EXPECT_EQ(grants_to_wants(at(4000), 500), 5U);
+}
+
+TEST_F(MachineLimits, TheSameVersionUnderAnotherEpochIsAnotherGrant) {
+  open({.grant_again = std::chrono::milliseconds(100), .grants_at_once = 0, .retained_versions = 4});
+  join(1);
+  commit(1, 10);
+  commit(2, 12);
+  std::uint64_t request = 0;
+  for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+    const VersionNumber current = machine_->activation().current().version;
+    receive(Want{.session = 1, .request = ++request, .after = 0, .after_epoch = epoch});
+    ASSERT_THAT(sent<Grant>(), SizeIs(1)) << "epoch " << epoch;
+    EXPECT_EQ(sent<Grant>()[0].number, current);
+    receive(Activate{.model = kModel,
+                     .request = request,
+                     .expected = machine_->activation().current(),
+                     .desired = {.version = current == 2 ? 1U : 0U, .hold = current == 2}},
+            at(0), "operator");
+    EXPECT_EQ(machine_->activation().current().epoch, epoch + 1);
+  }
 }
 
 TEST_F(MachineLimits, NewsGoToThoseWhoAreNotSilent) {

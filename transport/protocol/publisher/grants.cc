@@ -37,8 +37,19 @@ Status Grants::answer(PublisherSession& session, const Want& want, Time now) {
     return fail(Code::unsupported, format("the manifest of {} is too large to be sent", number));
   }
   if (want.channel != ChannelKind::shm) FRESHET_TRY(check_lease(session, number));
-  if (session.may_be_granted(number, want.channel, now, options_.grant_again)) send(session, want, number, now);
+  const PublisherSession::Granting granting{
+      .number = number, .channel = want.channel, .epoch = epoch_of(session, want)};
+  const Time at = session.granted_at(granting, now, options_.grant_again, options_.grants_at_once);
+  if (at > now) {
+    session.postponed = PublisherSession::Postponed{.want = want, .until = at};
+  } else {
+    send(session, want, number, now);
+  }
   return {};
+}
+
+std::uint64_t Grants::epoch_of(const PublisherSession& session, const Want& want) const {
+  return session.hello().mode == Mode::latest && want.exactly == 0 ? activation_.current().epoch : 0;
 }
 
 Status Grants::check_readable(const PublisherSession& session, const Want& want) const {
@@ -125,7 +136,6 @@ void Grants::send(PublisherSession& session, const Want& want, VersionNumber num
   const Architecture& architecture = *version.manifest->architecture;
   const auto& known = want.known_architectures;
   const bool has_architecture = std::find(known.begin(), known.end(), architecture.digest()) != known.end();
-  const bool of_epoch = session.hello().mode == Mode::latest && want.exactly == 0;
   out_.send(session.peer(),
             Grant{.session = want.session,
                   .request = want.request,
@@ -138,7 +148,7 @@ void Grants::send(PublisherSession& session, const Want& want, VersionNumber num
                   .gap_before = missed_before(number, session, want),
                   .publish_started_ns = version.publish_started_ns,
                   .announced_ns = record.announced_ns,
-                  .epoch = of_epoch ? activation_.current().epoch : 0,
+                  .epoch = epoch_of(session, want),
                   .channel = want.channel,
                   .lease = lease});
 }

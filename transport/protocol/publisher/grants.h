@@ -11,8 +11,11 @@
 ///   - What all sessions share, one cannot use up. A session has at most `leases_per_session_max` leases, and the
 ///     sessions of one key have leases on at most `leased_versions_per_key_max` versions: a Want beyond that is refused
 ///     with the limit's name.
-///   - A version is granted to a session by one channel at most once in `grant_again`: who asks more often (whose
-///     subscriber never does) is not answered, since each grant carries a whole manifest.
+///   - Each grant carries a whole manifest, so equal grants have a pace: one in `grant_again`, and `grants_at_once`
+///   more
+///     that a session saves up. Grants are equal if version, channel and epoch are: who follows a decision (a rollback
+///     moments after the version came) asks for another one than before. A Want beyond the pace is kept, one for each
+///     session, and answered when the pace allows.
 ///   - What a `latest` session is granted is the current version, not the newest (activation.h).
 /// One thread at a time.
 
@@ -36,8 +39,8 @@ class Grants {
   /// So that what a subscriber missed can be counted.
   void on_committed(VersionNumber number, std::uint64_t missed_before) { commits_.append(number, missed_before); }
 
-  /// Sends a Grant; or nothing, if it was granted just now, or is to wait with its session until something else is
-  /// current than it has. An error: it is refused.
+  /// Sends a Grant; or keeps the Want with its session, until something else is current than it has, or until the pace
+  /// of equal grants allows it. An error: it is refused.
   Status answer(PublisherSession& session, const Want& want, Time now);
   /// Which version a `latest` session is to be granted.
   Result<VersionNumber> current_for(const Want& want) const;
@@ -48,6 +51,8 @@ class Grants {
   bool is_to_wait(const PublisherSession& session, const Want& want) const;
   Result<VersionNumber> next_for(PublisherSession& session, const Want& want);
   std::uint64_t missed_before(VersionNumber number, const PublisherSession& session, const Want& want) const;
+  /// Under which the version of a Want's Grant is current; 0: it is staged, or of an `every` session.
+  std::uint64_t epoch_of(const PublisherSession& session, const Want& want) const;
   void send(PublisherSession& session, const Want& want, VersionNumber number, Time now);
 
   const PublisherOptions& options_;

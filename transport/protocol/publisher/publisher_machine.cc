@@ -111,7 +111,9 @@ void PublisherMachine::on(PublisherSession& session, const Want& want, Time now)
   activation_.on_epoch_seen(want.after_epoch, now);
   if (!session.accept_request(want.request)) return;
   session.waiting.reset();
+  session.postponed.reset();
   session.channel = want.channel;
+  if (want.serving != 0) session.serving = want.serving;
   answer(session, want, now);
 }
 
@@ -194,8 +196,15 @@ void PublisherMachine::on_current_seen(const Current& pair, Time now) {
   settle(now);
 }
 
+void PublisherMachine::on_removed() {
+  for (const auto& [id, session] : sessions_.all()) {
+    if (!session.door_open) out_.send(session.peer(), UnknownSession{.session = id});
+  }
+}
+
 void PublisherMachine::on_tick(Time now) {
   sessions_.tick(now);
+  answer_postponed(now);
   settle(now);
 }
 
@@ -239,6 +248,14 @@ void PublisherMachine::answer_waiting(Time now) {
     if (session.waiting->after == current.version || !grants_.current_for(*session.waiting)) continue;
     const Want want = *std::exchange(session.waiting, std::nullopt);
     answer(session, want, now);
+  }
+}
+
+void PublisherMachine::answer_postponed(Time now) {
+  for (auto& [id, session] : sessions_.all()) {
+    if (!session.postponed || session.postponed->until > now) continue;
+    const Want want = std::exchange(session.postponed, std::nullopt)->want;
+    if (!session.silent) answer(session, want, now);  // It may be stopped, and asks again if not.
   }
 }
 

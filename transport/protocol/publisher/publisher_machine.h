@@ -25,6 +25,7 @@
 ///   - A Want that waits is kept, one for each session, and granted in the same moment in which another version becomes
 ///     current, before the news of it go out. A session that is silent is not granted anything that way: it may be
 ///     stopped, and would hold what it does not read.
+///   - A Want tells what its session serves. So a publisher knows without a Ping that a version has come.
 ///
 /// The parts: Activation (what is current), HeldVersions (what is kept), PublisherSessions (who is there), Leases (what
 /// is fetched) and Grants (what Wants are answered with).
@@ -91,6 +92,9 @@ class PublisherMachine {
   void on_current_seen(const Current& pair, Time now);
   const Activation& activation() const { return activation_; }
 
+  /// The publisher of the model ends. Whose door is open hears of it by that; the others are told.
+  void on_removed();
+
   void on_tick(Time now);
   /// When on_tick should be called at the latest.
   Time next_tick() const { return std::min(activation_.next_tick(), sessions_.next_tick()); }
@@ -119,6 +123,7 @@ class PublisherMachine {
   void settle(Time now);
   std::vector<Activation::Follower> followers() const;
   void answer_waiting(Time now);
+  void answer_postponed(Time now);
   void announce(Time now);
 
   const Options options_;

@@ -30,6 +30,7 @@ struct PublisherOptions {
   /// What a Hello says of numbers is believed up to here, and up to the newest version.
   VersionNumber believed_number_max = kNumbersBelieved;
   Duration grant_again = std::chrono::milliseconds(100);  ///< Less than subscribers wait until they repeat a Want.
+  std::size_t grants_at_once = 16;                        ///< Equal ones that a session saves up (grants.h).
   Duration silent_after = std::chrono::milliseconds(1000);
   Duration lease_silence = std::chrono::seconds(3);  ///< At least silent_after.
   Duration lease_idle = std::chrono::seconds(60);

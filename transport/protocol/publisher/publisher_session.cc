@@ -29,9 +29,16 @@ bool PublisherSession::accept_request(std::uint64_t request) {
   return true;
 }
 
-bool PublisherSession::may_be_granted(VersionNumber number, ChannelKind by, Time now, Duration again) {
+Time PublisherSession::granted_at(const Granting& granting, Time now, Duration again, std::size_t at_once) {
   std::erase_if(granted_, [&](const auto& granted) { return now - granted.second >= again; });
-  return granted_.try_emplace({number, by}, now).second;
+  const auto [before, is_new] = granted_.try_emplace(granting, now);
+  if (is_new) return now;
+  const Time until = std::max(equal_grants_until_, now) + again;
+  const Time at = until - static_cast<Duration::rep>(at_once) * again;
+  if (at > now) return std::min(at, before->second + again);
+  equal_grants_until_ = until;
+  before->second = now;
+  return now;
 }
 
 std::uint64_t PublisherSession::grant(VersionNumber number, HeldVersions& versions) {
@@ -134,6 +141,7 @@ void PublisherSession::end(HeldVersions& versions) {
 void PublisherSession::leave(HeldVersions& versions) {
   has_left = silent = true;
   waiting.reset();
+  postponed.reset();
   drop_leases();
   versions.release_all(queue_holder());
   queue_.clear();

@@ -47,7 +47,12 @@ class PublisherSession {
   bool has_left = false;                   ///< It wants nothing more, and reads what it holds until the door closes.
   ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
   std::optional<Want> waiting;             ///< Answered when something else is current than it has.
-  std::string channel_why;                 ///< By its own word.
+  struct Postponed {
+    Want want;
+    Time until{};
+  };
+  std::optional<Postponed> postponed;  ///< Came sooner after an equal one than the pace of grants allows.
+  std::string channel_why;             ///< By its own word.
   Time last_heard{};
   bool silent = false;
   void hear(Time now);
@@ -62,8 +67,16 @@ class PublisherSession {
   /// False for a request older than one that was seen: it was overtaken.
   bool accept_request(std::uint64_t request);
 
-  /// False when it was granted by that channel less than `again` ago; true notes that it is granted now.
-  bool may_be_granted(VersionNumber number, ChannelKind by, Time now, Duration again);
+  /// What makes two grants equal.
+  struct Granting {
+    VersionNumber number = 0;
+    ChannelKind channel = ChannelKind::shm;
+    std::uint64_t epoch = 0;
+    auto operator<=>(const Granting&) const = default;
+  };
+  /// When it may be granted. `now`: it is granted, and that is noted. Later: an equal grant is less than `again` old,
+  /// and the session has used up the `at_once` equal grants that it saves up, one in `again`.
+  Time granted_at(const Granting& granting, Time now, Duration again, std::size_t at_once);
   /// Holds the version, to be mapped, and names the grant that says so. REQUIRES: the version is in `versions`.
   std::uint64_t grant(VersionNumber number, HeldVersions& versions);
   /// The same, to be fetched under that lease, which holds it.
@@ -123,8 +136,9 @@ class PublisherSession {
     LeaseId lease = 0;        ///< Granted to be fetched.
   };
   std::map<VersionNumber, Hold> holds_;
-  std::map<std::pair<VersionNumber, ChannelKind>, Time> granted_;  ///< Lately.
-  VersionNumber acknowledged_;  ///< Everything up to it has come, or was seen before.
+  std::map<Granting, Time> granted_;  ///< Lately.
+  Time equal_grants_until_{};         ///< To which the equal grants so far reach, one in `again`.
+  VersionNumber acknowledged_;        ///< Everything up to it has come, or was seen before.
   std::set<VersionNumber> queue_;
   std::uint64_t gaps_ = 0;
   VersionNumber first_owed_ = 0;

@@ -212,6 +212,7 @@ Time PublisherSessions::next_tick() const {
   Time next = leases_.next_tick();
   for (const auto& [id, session] : sessions_) {
     if (!session.silent) next = std::min(next, session.last_heard + options_.silent_after);
+    if (session.postponed) next = std::min(next, session.postponed->until);
     if (const Duration left = patience(session); left != Duration::max())
       next = std::min(next, session.last_heard + left);
   }

@@ -32,11 +32,17 @@ void SubscriberMachine::on(const Welcome& welcome, Time now) {
 }
 
 void SubscriberMachine::on_door_open(SessionId session, Time now) {
-  if (session_.on_door_open(session)) versions_.on_open(now);
+  if (session_.on_door_open(session, now)) versions_.on_open(now);
 }
 
 void SubscriberMachine::on_channel_open(SessionId session, Time now) {
-  if (session_.on_channel_open(session)) versions_.on_open(now);
+  if (session_.on_channel_open(session, now)) versions_.on_open(now);
+}
+
+void SubscriberMachine::on_reached(Time now) {
+  session_.on_reached(now);
+  // Whoever is there now may not know the session, and says so.
+  if (session_.is_following()) versions_.beat(now);
 }
 
 void SubscriberMachine::on_higher_seen(VersionNumber number, Time) {
@@ -70,7 +76,7 @@ void SubscriberMachine::probe(Time now) {
 
 void SubscriberMachine::on_tick(Time now) {
   if (!session_.tick(now)) return;
-  if (session_.is_beat_due(now)) {
+  if (session_.is_attached() && session_.beats().is_due(now)) {
     versions_.beat(now);
     session_.consider_better_channel(now);
   }

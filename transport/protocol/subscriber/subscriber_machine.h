@@ -65,6 +65,8 @@ class SubscriberMachine {
   void on_start(Time now) { session_.start(now); }  ///< Once.
   void on_message(Message message, Time now);
   void on_announcement(const Announcement& announcement, Time now) { versions_.on_announcement(announcement, now); }
+  /// The shell reached another publisher than before, or the same one after its connection broke.
+  void on_reached(Time now);
   void on_door_open(SessionId session, Time now);
   /// Also when it could not be opened.
   void on_door_closed(SessionId session, Time now) { session_.on_door_closed(session, now); }
@@ -100,8 +102,9 @@ class SubscriberMachine {
   /// Says Bye. What is held then is read on by snapshots that outlive the subscriber.
   void on_stop(Time now);
 
-  /// Told to the publisher with each Ping.
+  /// Told to the publisher with each Ping. A change that on_followers() hears of brings the next Ping.
   Followers& followers() { return versions_.followers(); }
+  void on_followers(Time now) { versions_.on_followers(now); }
   /// Whether the shell knows another place where the model may be had, and turns to it when nobody answers.
   void set_elsewhere(bool elsewhere) { session_.set_elsewhere(elsewhere); }
 

@@ -10,6 +10,9 @@ namespace {
 /// Until who refused a Hello, or offers nothing of use, is asked again.
 constexpr int kRefusedHelloPauses = 5;
 constexpr int kOpenPauses = 10;  ///< How long a door or a channel may take to open.
+/// Of retry_after: how soon the Hello of the next session may come, after a session that was open, or was refused a
+/// claim. A publisher that opens sessions and ends them at once costs little.
+constexpr int kNextHelloParts = 40;
 
 }  // namespace
 
@@ -20,7 +23,8 @@ SubscriberSession::SubscriberSession(const Options& options, const Position& pos
       sessions_(sessions),
       wants_(wants),
       out_(out),
-      channel_(options.channels, kOpenPauses * options.retry_after) {}
+      channel_(options.channels, kOpenPauses * options.retry_after),
+      beats_(options.heartbeat) {}
 
 void SubscriberSession::start(Time now) {
   if (phase_ == Phase::stopped) return;
@@ -110,7 +114,7 @@ void SubscriberSession::choose_channel(Time now) {
     return give_up(now);
   }
   // A session that may outlive its door is kept alive while one is knocked at.
-  if (phase_ == Phase::greeting) beat_at_ = channel_.has_data_channels() ? now + options_.heartbeat : Time::max();
+  if (phase_ == Phase::greeting) beats_.begin(channel_.has_data_channels() ? now + options_.heartbeat : Time::max());
   phase_ = Phase::following;
   if (channel_.is_due(now)) open_channel(now);
 }
@@ -145,13 +149,18 @@ void SubscriberSession::consider_better_channel(Time now) {
   choose_channel(now);
 }
 
-bool SubscriberSession::on_door_open(SessionId session) {
+void SubscriberSession::on_reached(Time now) {
+  if (phase_ == Phase::greeting) say_hello(now);
+}
+
+bool SubscriberSession::on_door_open(SessionId session, Time now) {
   if (phase_ != Phase::knocking || session != sessions_.current()) {
     if (!sessions_.has_door(session)) out_.add(action::LeaveDoor{.session = session});
     return false;
   }
   sessions_.on_door_open(door_token_);
   channel_.on_open();
+  hello_at_ = std::min(hello_at_, now + options_.retry_after / kNextHelloParts);
   phase_ = Phase::following;
   return true;
 }
@@ -165,13 +174,16 @@ void SubscriberSession::on_door_closed(SessionId session, Time now) {
   sessions_.forget(session);
   if (!is_current || !is_attached()) return;
   connected_ = false;
+  // A claim of it may have been said, and need not be waited for.
+  if (is_following()) hello_at_ = std::min(hello_at_, now + options_.retry_after / kNextHelloParts);
   greet_anew(now);
 }
 
-bool SubscriberSession::on_channel_open(SessionId session) {
+bool SubscriberSession::on_channel_open(SessionId session, Time now) {
   const bool is_asked = channel_.is_fetching() && channel_.is_asked() && !channel_.is_open();
   if (session != sessions_.current() || !is_asked) return false;
   channel_.on_open();
+  hello_at_ = std::min(hello_at_, now + options_.retry_after / kNextHelloParts);
   return true;
 }
 
@@ -198,7 +210,9 @@ void SubscriberSession::on_unknown(SessionId session, Time now) {
   }
   // A session without a door leaves nothing behind: no use to insist.
   const bool insist = !channel_.is_fetching() || !claim_until_;
-  is_following() && insist ? claim(now) : give_up(now);
+  if (is_following() && insist) return claim(now);
+  if (is_following()) hello_at_ = std::min(hello_at_, now + options_.retry_after / kNextHelloParts);
+  give_up(now);
 }
 
 void SubscriberSession::claim(Time now) {
@@ -208,7 +222,13 @@ void SubscriberSession::claim(Time now) {
 }
 
 void SubscriberSession::on_refused(const Refusal& refusal, Time now) {
-  if (phase_ != Phase::greeting || refusal.session != sessions_.current() || refusal.request != 0) return;
+  if (refusal.session != sessions_.current() || refusal.request != 0) return;
+  // The model is not there any more, so the session is not either; whoever publishes it next hears a Hello without it.
+  if (is_following() && claim_until_ && channel_.is_fetching() && refusal.code == Code::not_found) {
+    hello_at_ = std::min(hello_at_, now + options_.retry_after / kNextHelloParts);
+    return give_up(now);
+  }
+  if (phase_ != Phase::greeting) return;
   last_refusal_ = refusal.message;
   hello_at_ = now + kRefusedHelloPauses * options_.retry_after;
 }
@@ -250,7 +270,7 @@ Time SubscriberSession::next_tick() const {
   if (phase_ == Phase::idle || phase_ == Phase::stopped) return Time::max();
   const Time silent_at = connected_ || minds_silence() ? *last_heard_ + options_.silent_after : Time::max();
   if (phase_ == Phase::greeting) return std::min(silent_at, hello_at_);
-  const Time next = std::min({silent_at, beat_at_, channel_.next_tick()});
+  const Time next = std::min({silent_at, beats_.next(), channel_.next_tick()});
   return claim_until_ && is_following() ? std::min({next, hello_at_, *claim_until_}) : next;
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "transport/protocol/subscriber/heartbeats.h"
 #include "transport/protocol/subscriber/position.h"
 #include "transport/protocol/subscriber/session_channel.h"
 #include "transport/protocol/subscriber/sessions.h"
@@ -51,9 +52,12 @@ class SubscriberSession {
   void on_unknown(SessionId session, Time now);
   void on_refused(const Refusal& refusal, Time now);
 
+  /// A publisher was reached anew: what was said before may be lost.
+  void on_reached(Time now);
+
   /// These return true when the session's versions can be read from now on.
-  bool on_door_open(SessionId session);
-  bool on_channel_open(SessionId session);
+  bool on_door_open(SessionId session, Time now);
+  bool on_channel_open(SessionId session, Time now);
   void on_door_closed(SessionId session, Time now);
   void on_channel_closed(SessionId session, const Error& why, Time now);
   void on_channel_progress(SessionId session, Time now);
@@ -66,8 +70,7 @@ class SubscriberSession {
   /// False when there is nothing more to be done now.
   bool tick(Time now);
   Time next_tick() const;
-  bool is_beat_due(Time now) const { return is_attached() && now >= beat_at_; }
-  void on_beat(Time now) { beat_at_ = now + options_.heartbeat; }
+  Heartbeats& beats() { return beats_; }
   /// Said again within the session: what it says of what was seen has changed.
   void repeat_hello();
   void heard(Time now);
@@ -113,7 +116,7 @@ class SubscriberSession {
   std::uint64_t door_token_ = 0;
   std::optional<Time> claim_until_;  ///< The publisher is being asked to know the session again.
   Time hello_at_{};
-  Time beat_at_{};
+  Heartbeats beats_;
   std::optional<Time> last_heard_;
   std::string last_refusal_;
   bool connected_ = false;

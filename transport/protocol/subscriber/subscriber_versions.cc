@@ -167,17 +167,24 @@ void SubscriberVersions::say_staged() {
 }
 
 void SubscriberVersions::beat(Time now) {
-  session_.on_beat(now);
+  session_.beats().on_beat(now);
   const SessionChannel& channel = session_.channel();
+  told_behind_ = followers_.behind(position_.serving(), position_.serving_epoch());
   out_.send(Ping{.session = sessions_.current(),
                  .serving = position_.serving(),
                  .epoch = position_.serving_epoch(),
                  .staged = staging_.ready() ? staging_.ready()->number : 0,
                  .sent_ns = now.time_since_epoch().count(),
                  .channel_why = channel.offer() != nullptr ? shown(channel.why(), kLabelBytesMax) : std::string(),
-                 .behind = followers_.behind(position_.serving(), position_.serving_epoch())});
+                 .behind = told_behind_});
   say_staged();
   sessions_.repeat_held();
+}
+
+/// An activation waits at the publisher until nobody is behind.
+void SubscriberVersions::on_followers(Time now) {
+  const bool is_news = followers_.behind(position_.serving(), position_.serving_epoch()) != told_behind_;
+  if (is_news && session_.is_following()) session_.beats().hurry(now);
 }
 
 void SubscriberVersions::on_pong(const Pong& pong, Time now) {
@@ -257,6 +264,8 @@ void SubscriberVersions::on_installed(SessionId session, VersionNumber number, c
       session_.consider_better_channel(now);
       follow(now);  // The same version may have been activated anew meanwhile.
       if ((activated || options_.staged) && session_.is_following()) beat(now);
+      // A `latest` subscriber's next Want tells it.
+      if (options_.mode == Mode::every && session_.is_following()) session_.beats().hurry(now);
     }
   }
   if (done.stage) say_staged();
@@ -320,7 +329,8 @@ Want SubscriberVersions::next_want() const {
   return {.session = sessions_.current(),
           .after = position_.number(),
           .after_epoch = position_.epoch(),
-          .channel = session_.channel().offer()->kind};
+          .channel = session_.channel().offer()->kind,
+          .serving = position_.serving()};
 }
 
 void SubscriberVersions::consider_want(Time now) {

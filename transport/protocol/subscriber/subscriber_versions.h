@@ -33,6 +33,7 @@ class SubscriberVersions {
   void on_refuted(VersionNumber number, Time now);
   void on_taken(VersionNumber number, Time now);
   void abandon_install();
+  void on_followers(Time now);
 
   Status stage(VersionNumber number, Time now);
   void forget(VersionNumber number, Time now);
@@ -78,6 +79,7 @@ class SubscriberVersions {
   Followers followers_;
   std::uint64_t turn_ = 0;  ///< Of the last news of a candidate.
   VersionNumber candidate_ = 0;
+  std::uint32_t told_behind_ = 0;  ///< By the last Ping.
 };
 
 }  // namespace freshet::protocol

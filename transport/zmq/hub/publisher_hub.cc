@@ -148,6 +148,7 @@ Status PublisherHub::add(protocol::PublisherOptions options, HubModel& owner) {
       status = fail(Code::out_of_space, format("a hub serves at most {} models", kModelsMax));
     } else {
       models_.try_emplace(name, std::move(options), owner);
+      for (auto& waiting : hellos_.take(name, now())) hear(waiting.peer, std::move(waiting.hello), waiting.key);
       tell_standings();
     }
   });
@@ -165,6 +166,8 @@ void PublisherHub::let_go(const std::string& name) {
 void PublisherHub::remove_now(const std::string& name) {
   const auto at = models_.find(name);
   if (at == models_.end()) return;
+  at->second.machine->on_removed();
+  carry_out(at->second);
   door_->close_all_of(at->second.slabs);
   channels_.close_all_of(*at->second.segments);
   at->second.segments->close();
@@ -372,6 +375,7 @@ void PublisherHub::hear(const protocol::Peer& peer, protocol::Message message, s
     model->machine->on_message(peer, std::move(message), now(), key);
     carry_out(*model);
   } else if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+    hellos_.add(peer, *hello, key, now());
     send(peer, protocol::Refusal{.session = session,
                                  .request = 0,
                                  .code = Code::not_found,

@@ -18,6 +18,7 @@
 
 #include "core/base/fork_guard.h"
 #include "transport/loop_tasks.h"
+#include "transport/protocol/publisher/waiting_hellos.h"
 #include "transport/zmq/hub/activation_waiters.h"
 #include "transport/zmq/hub/data_channels.h"
 #include "transport/zmq/hub/hub_folder.h"
@@ -126,6 +127,7 @@ class PublisherHub {
   LoopTasks tasks_{wake_};
   Standings standings_;
   ActivationWaiters waiters_;
+  protocol::WaitingHellos hellos_;  ///< The loop's thread.
 
   // The loop thread's.
   const std::unique_ptr<ControlSocket> control_;
