@@ -50,6 +50,7 @@ constexpr TritonOption kNewOptions[] = {
     {"--channel", "KIND", "how bytes come: auto, shm, ucx, zmq or file"},
     {"--directory", "D", "where publishers are found"},
     {"--label", "TEXT", "how `freshet top` shows it"},
+    {"--journal", "FILE", "notes the answers for `freshet why`; a path from the model's folder"},
     {"--timeout", "S", "how long to wait for a published version to look at; default: 2"},
 };
 constexpr TritonOption kServeOptions[] = {

@@ -76,6 +76,37 @@ def test_keras_trainer_and_server_on_another_backend():
            differs=0.004)  # Of 450 digits one may be told otherwise by another backend's rounding.
 
 
+def test_triton_answers_while_keras_trains_and_either_is_killed(folder):
+    needs("keras", "jax", "sklearn", "pytriton", "tritonclient")
+    command = os.path.join(os.path.dirname(sys.executable), "freshet")
+    if not os.path.exists(command):
+        pytest.skip("without the command freshet beside Python")
+    place = os.path.join(folder, "serving")
+    ran = subprocess.run([sys.executable, "-W", "ignore", os.path.abspath(os.path.join(EXAMPLES, "triton_digits.py")), place], text=True,
+                         capture_output=True, timeout=8 * PATIENCE, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    stages = re.findall(r"^(?:(a server|the trainer) was killed.*; )?(\d+) answers, the last one by version (\d+)$", ran.stdout, re.MULTILINE)
+    assert [killed for killed, _, _ in stages] == ["", "a server", "the trainer"], ran.stdout
+    (_, first, begun), (_, second, trained), (_, last, served) = [(killed, int(count), int(version)) for killed, count, version in stages]
+    assert begun < trained <= served, "training went on when the server was killed, and the servers answer without the trainer"
+    assert second - first >= 100 and last - second >= 100
+    assert re.search(r"^0 requests lost, [1-9]\d* asked of the other server$", ran.stdout, re.MULTILINE), ran.stdout
+    compared = int(re.search(r"^(\d+) answers compared with the version that they name: 0 differ$", ran.stdout, re.MULTILINE)[1])
+    assert 0 < compared <= last
+    with open(os.path.join(place, "answers.jsonl"), encoding="utf-8") as file:
+        notes = [json.loads(line) for line in file]
+    assert {f"request-{number}" for number in range(last)} <= {note["request"] for note in notes}
+    assert max(note["version"] for note in notes) == served
+    request = re.search(r"^freshet why (\S+) ", ran.stdout, re.MULTILINE)[1]
+    [version] = {note["version"] for note in notes if note["request"] == request}
+    assert f"request {request}: digits@{version} gave the answer" in ran.stdout
+    told = subprocess.run([command, "why", request, "--journal", "answers.jsonl", "--repo", "runs", "--json"], text=True,
+                          capture_output=True, cwd=place)
+    answer = json.loads(told.stdout)
+    assert answer["version"] == version and answer["metrics"]["val_accuracy"] > 0.5
+    assert answer["lineage"][0]["version"] == f"digits@{version}" and len(answer["lineage"]) > 1
+
+
 def test_deephyper_search(folder):
     needs("torch", "deephyper", "sklearn")
     search = subprocess.run([sys.executable, "-W", "ignore", os.path.abspath(os.path.join(EXAMPLES, "deephyper_search.py")),

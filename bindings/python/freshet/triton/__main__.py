@@ -11,7 +11,7 @@ from .._errors import (Corrupt, Error, InvalidArgument, NotFound, TimedOut, Unav
 from . import _folder, _server
 
 _EXIT_CODES = ((InvalidArgument, 2), (NotFound, 3), (Corrupt, 4), (Unavailable, 5), (TimedOut, 5))
-_SETTINGS = ("model", "at", "keys", "server_key", "channel", "directory", "label")
+_SETTINGS = ("model", "at", "keys", "server_key", "channel", "directory", "label", "journal")
 
 
 def _port(text: str) -> int:

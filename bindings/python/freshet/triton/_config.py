@@ -18,8 +18,8 @@ TYPES.update({f"TYPE_{kind.upper()}{bits}": np.dtype(f"{kind}{bits}") for kind i
 
 VERSION_OUTPUT = "weight_version"
 _PREFIX = "freshet."
-_SETTINGS = ("model", "at", "keys", "server_key", "channel", "directory", "label", "min_version_timeout_ms")
-FILES = ("keys", "server_key")
+_SETTINGS = ("model", "at", "keys", "server_key", "channel", "directory", "label", "journal", "min_version_timeout_ms")
+FILES = ("keys", "server_key", "journal")
 _VERSION_MAX = 2 ** 63 - 1
 _TIMEOUT_MS_MAX = 600_000
 

@@ -12,15 +12,15 @@ from typing import Any, Dict, List, Mapping
 import numpy as np
 
 from .._errors import Cancelled, Error, InvalidArgument, TimedOut, Unavailable
+from ..serving import Journal
 from ..subscriber import Snapshot, Subscriber
 from ._config import Config, Wish, settings_of, wish_of
 from ._tensors import array_of, check_outputs, tensor_of
+from ._waits import Waits
 
 # How long an instance waits for a version at a time while requests wait, and so how long it keeps another request waiting.
 _PAUSE = 0.002
-_PACER_LOST = 0.1  # Seconds after which a request that paced did not come back.
 _FIRST = 0.5       # Seconds that an instance which starts waits for a first version.
-_FORGET = 60.0     # Seconds after its end, a wait whose request never came back is forgotten.
 _TRACES_MAX = 100  # Places of the user's code whose traceback goes to the server's log, once each.
 
 
@@ -32,8 +32,9 @@ class Model:
 
     model                   the published model's name; "": Triton's name of the model.
     at, keys, server_key, channel, directory
-                            as Subscriber() takes them. Names of files may be relative to the model's folder.
+                            as Subscriber() takes them. Names of files, also of the journal, may be relative to the model's folder.
     label                   how `freshet top` shows an instance; "": its name in Triton.
+    journal                 the file in which each answer is noted whose request has an id (freshet.serving.Journal); None: no file.
     min_version_timeout_ms  how long a request with `min_version` waits that does not say so itself.
 
     A request may have the parameters `min_version` (this version or a later one answers it) and `min_version_timeout_ms`.
@@ -47,6 +48,7 @@ class Model:
     channel: str = "auto"
     directory: str | None = None
     label: str = ""
+    journal: str | None = None
     min_version_timeout_ms: float = 1000
 
     def infer(self, weights: Snapshot, inputs: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
@@ -65,10 +67,10 @@ class Model:
         self._timeout_ms = settings.pop("min_version_timeout_ms")
         self._name = settings.pop("model") or args["model_name"]
         settings["label"] = settings["label"] or f"triton {args['model_instance_name']}"
-        self._ends: Dict[Any, float] = {}  # When the waits of requests that were put back end, by their sequences.
-        self._pacer: Any = None     # The request for which the instance paused last, and when.
-        self._paced = 0.0
+        self._waits = Waits(self._config.waiters_max)
         self._traced: set[str] = set()
+        journal = settings.pop("journal")
+        self._journal = Journal(journal) if journal else None
         if not self._config.can_put_back:
             self._log("log_warn", f"{args['model_name']}: a request that waits for its min_version stops its instance: config.pbtxt "
                                   f"lacks `sequence_batching {{ iterative_sequence: true oldest {{ … }} }}`")
@@ -79,6 +81,8 @@ class Model:
     def finalize(self) -> None:
         """Triton calls it when the instance ends."""
         self._subscriber.close()
+        if self._journal is not None:
+            self._journal.close()
 
     def execute(self, requests: List[Any]) -> List[Any]:
         """Triton calls it with requests that come together. All of them that need not wait are answered with one version."""
@@ -92,10 +96,10 @@ class Model:
         waiting = self._answer(requests, wishes, answers)
         if waiting:
             self._wait(requests, {index: wishes[index] for index in waiting}, answers)
-        if self._ends:  # Those that came back, and have their answer.
+        if self._waits:  # Those that came back, and have their answer.
             for request, answer in zip(requests, answers):
                 if answer is not None:
-                    self._ends.pop(request.correlation_id(), None)
+                    self._waits.over(request.correlation_id())
         return answers
 
     def _answer(self, requests: List[Any], wishes: Mapping[int, Wish], answers: List[Any]) -> List[int]:
@@ -112,51 +116,50 @@ class Model:
             for index, wish in wishes.items():
                 if wish.min_version <= version:
                     answers[index] = self._inferred(requests[index], weights)
+                    if self._journal is not None:
+                        self._note(self._journal, requests[index], weights)
             return [index for index in wishes if answers[index] is None]
 
     def _wait(self, requests: List[Any], wishes: Mapping[int, Wish], answers: List[Any]) -> None:
         """Requests whose version is not there yet. An instance runs one execute() at a time; so these go back to Triton's queue,
-        behind the requests that came meanwhile, until their time is over; too many are refused. Where Triton cannot put them back, they wait here,
-        after the others of the batch were computed."""
-        now = time.monotonic()
-        known = {index for index in wishes if self._config.can_put_back and requests[index].correlation_id() in self._ends}
-        ends = {index: self._ends.pop(requests[index].correlation_id(), now + wish.timeout_ms / 1000)
-                if self._config.can_put_back else now + wish.timeout_ms / 1000 for index, wish in wishes.items()}
-        alone = len(wishes) == len(requests)
+        behind the requests that came meanwhile, until their time is over. Where Triton cannot put them back, they wait here, after
+        the others of the batch were computed."""
+        begin = time.monotonic()
+        ends = {index: begin + wish.timeout_ms / 1000 for index, wish in wishes.items()}
+        if self._config.can_put_back:
+            self._put_back(requests, wishes, answers, ends)
+            return
         left = dict(wishes)
         while left:
-            now = time.monotonic()
-            patience = max(0.0, min(ends[index] for index in left) - now)
-            if self._config.can_put_back:
-                patience = min(patience, _PAUSE) if alone and self._paces(requests, now) else 0.0
-            wanted = min(wish.min_version for wish in left.values())
-            try:
-                self._subscriber.wait_for(wanted, patience)
-                left = {index: left[index] for index in self._answer(requests, left, answers)}
-            except (TimedOut, Cancelled):
-                pass
-            now = time.monotonic()
-            for index in [index for index in left if ends[index] <= now]:
-                answers[index] = self._too_late(left.pop(index))
-            if self._config.can_put_back:
-                break
-        for index in sorted(left, key=lambda index: index not in known):
-            if len(self._ends) >= self._config.waiters_max:
-                answers[index] = self._refusal(f"{len(self._ends)} requests of this instance wait for a min_version already; ask again "
-                                               f"later, or for an older version", "UNAVAILABLE")
-                continue
-            requests[index].set_release_flags(self._triton.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-            self._ends[requests[index].correlation_id()] = ends[index]
-        if len(self._ends) > len(left):
-            self._ends = {key: end for key, end in self._ends.items() if end > now - _FORGET}
+            left = self._look(requests, left, answers, ends, min(ends[index] for index in left) - time.monotonic())
 
-    def _paces(self, requests: List[Any], now: float) -> bool:
-        """Whether the instance pauses for these requests, which wait. One that waits does it for all: else each would keep a request
-        that need not wait for as long. Another one takes over when it is answered, or does not come back."""
-        if self._pacer in self._ends and now - self._paced < _PACER_LOST:
-            return False
-        self._pacer, self._paced = requests[0].correlation_id(), now
-        return True
+    def _put_back(self, requests: List[Any], wishes: Mapping[int, Wish], answers: List[Any], ends: Dict[int, float]) -> None:
+        """Answers what can be answered now, and what waits too long; too many are refused."""
+        sequences = {index: requests[index].correlation_id() for index in wishes}
+        ends = {index: self._waits.end(sequences[index], end) for index, end in ends.items()}
+        now = time.monotonic()
+        alone = len(wishes) == len(requests)
+        patience = min(_PAUSE, min(ends.values()) - now) if alone and self._waits.paces(list(sequences.values()), now) else 0.0
+        for index in self._look(requests, dict(wishes), answers, ends, patience):
+            if self._waits.keep(sequences[index], ends[index], now):
+                requests[index].set_release_flags(self._triton.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            else:
+                answers[index] = self._refusal(f"{len(self._waits)} requests of this instance wait for a min_version already; ask again "
+                                               f"later, or for an older version", "UNAVAILABLE")
+
+    def _look(self, requests: List[Any], wishes: Dict[int, Wish], answers: List[Any], ends: Mapping[int, float],
+              patience: float) -> Dict[int, Wish]:
+        """Waits so many seconds at most for the first version that one of these asks for. Gives those that wait on."""
+        left = wishes
+        try:
+            self._subscriber.wait_for(min(wish.min_version for wish in left.values()), max(0.0, patience))
+            left = {index: left[index] for index in self._answer(requests, left, answers)}
+        except (TimedOut, Cancelled):
+            pass
+        now = time.monotonic()
+        for index in [index for index in left if ends[index] <= now]:
+            answers[index] = self._too_late(left[index])
+        return {index: wish for index, wish in left.items() if answers[index] is None}
 
     def _too_late(self, wish: Wish) -> Any:
         served = self._subscriber.version
@@ -177,6 +180,16 @@ class Model:
             what = str(error) if isinstance(error, Error) else f"{type(error).__name__}: {error}"
             return self._refusal(f"version {weights.version}: {what}",
                                  "INVALID_ARG" if isinstance(error, InvalidArgument) else "INTERNAL")
+
+    def _note(self, journal: Journal, request: Any, weights: Snapshot) -> None:
+        """A line of the journal, also where infer() raised. An answer without an id is one that nobody can ask for later."""
+        try:
+            if request_id := request.request_id():
+                journal.record(request_id, weights)
+        except Exception as error:  # An id that is none, or an infer() that closed its snapshot: no reason to fail an answer.
+            if "journal" not in self._traced:
+                self._traced.add("journal")
+                self._log("log_warn", f"{self._name}: no line in the journal {journal.path} (said once): {error}")
 
     def _refusal(self, why: Any, code: str) -> Any:
         said = str(why)
