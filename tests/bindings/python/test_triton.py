@@ -353,6 +353,32 @@ def test_what_keeps_a_server_from_starting_is_named(folder, monkeypatch, capsys)
     assert f"{sys.executable} -m pip install nvidia-pytriton" in capsys.readouterr().err
 
 
+def test_a_model_that_does_not_load_any_more_stops_no_other(server, place):
+    """When the server is started again, since it died."""
+    client = Client(server, "http")
+    x = {"x": np.ones(3, np.float32)}
+    with freshet.Publisher("lone") as publisher:
+        version = publisher.publish({"w": np.ones(3, np.float32)}, sync=True).version
+        with open(os.path.join(place, "models", "batched", "config.pbtxt"), "a", encoding="utf-8") as file:
+            file.write("no such member: 3\n")
+        [old] = server.instances("lone")
+        with open(f"/proc/{old}/stat", encoding="utf-8", errors="replace") as file:  # It may have been started again by now.
+            os.kill(int(file.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+        def answers():
+            try:
+                return client.ask("lone", x)["weight_version"] >= version
+            except Exception as error:  # The server's, and the socket's while nobody listens.
+                said.append(str(error))
+                return False
+
+        said = []
+        assert eventually(answers), said[-1]
+    assert old not in server.instances("lone") and server.instances("batched") == []
+    assert "answers again" in server.errors() and "no such member" in server.errors()
+    assert "batched" in refused(client, "batched", {"x": np.ones((2, 3), np.float32)})
+
+
 def is_alive(pid):
     """A zombie is not: whose child it became collects it, or does not."""
     try:
