@@ -191,7 +191,8 @@ class Server:
                 if self._asked("GET", "/v2/health/ready") is not None:
                     about = json.loads(self._asked("GET", "/v2") or "{}")
                     index = json.loads(self._asked("POST", "/v2/repository/index") or "[]")
-                    return {"server": about.get("version", ""), "models": sorted({one["name"] for one in index})}
+                    away = {one["name"]: one.get("reason", "") for one in index if one.get("state") != "READY"}
+                    return {"server": about.get("version", ""), "models": sorted({one["name"] for one in index} - away.keys()), "away": away}
             except (OSError, http.client.HTTPException, ValueError):
                 pass
             if time.monotonic() > end:
@@ -315,12 +316,15 @@ def serve(models: str, ports: Ports, address: str, timeout: float, arguments: Se
             server.start_again()
             ready_at = 0.0
             try:
-                if _ready(server, timeout, came) is None:
-                    return
+                again = _ready(server, timeout, came)
             except Unavailable:  # It died on the way: the next look counts that, too.
                 continue
+            if again is None:
+                return
             ready_at = time.monotonic()
             _tell(f"the server answers again, after {ready_at - now:.1f} s")
+            for name in sorted(set(ready["models"]) - set(again["models"])):
+                _tell(f"{name} did not load again: {again['away'].get(name) or 'its error stands above'}")
 
 
 def _ready(server: Server, timeout: float, came: List[int]) -> "Dict[str, Any] | None":
