@@ -112,30 +112,41 @@ TensorPart whole_part(const Architecture& architecture, std::uint32_t tensor, By
   return {.tensor = tensor, .length = architecture.tensors()[tensor].bytes(), .bytes = bytes};
 }
 
-Result<std::vector<TensorPart>> slice_parts(const Architecture& architecture, std::uint32_t tensor, const Shape& offset,
-                                            const Shape& extent, Bytes bytes) {
+Result<std::vector<TensorPart>> slice_parts(const Architecture& architecture, std::uint32_t tensor, const Shape& from,
+                                            const Shape& size, Bytes bytes) {
   const auto tensors = architecture.tensors();
   if (tensor >= tensors.size()) {
     return fail(Code::invalid_argument,
                 format("a slice of tensor {}: the architecture has {} tensors", tensor, tensors.size()));
   }
   const TensorSpec& spec = tensors[tensor];
-  const Shape& shape = spec.shape;
-  bool is_inside = offset.size() == shape.size() && extent.size() == shape.size();
-  for (std::size_t axis = 0; is_inside && axis < shape.size(); ++axis) {
-    is_inside = offset[axis] <= shape[axis] && extent[axis] <= shape[axis] - offset[axis];
+  bool is_inside = from.size() == spec.shape.size() && size.size() == spec.shape.size();
+  for (std::size_t axis = 0; is_inside && axis < spec.shape.size(); ++axis) {
+    is_inside = from[axis] <= spec.shape[axis] && size[axis] <= spec.shape[axis] - from[axis];
   }
-  if (!is_inside) return fail(bad_part(spec, "the slice is not inside of " + describe(spec.dtype, shape)));
-  const std::uint64_t slice_bytes = byte_size(spec.dtype, extent).value_or(0);
+  if (!is_inside) return fail(bad_part(spec, "the slice is not inside of " + describe(spec.dtype, spec.shape)));
+  const auto words = shape_in_words(spec.dtype, spec.shape);
+  const auto first = shape_in_words(spec.dtype, from);
+  const auto counts = shape_in_words(spec.dtype, size);
+  const bool is_whole = size == spec.shape;
+  if (!is_whole && (!words || !first || !counts)) {
+    return fail(bad_part(spec, format("rows of the slice begin or end inside a byte; each element of {} has {} bits",
+                                      describe(spec.dtype, spec.shape), bits_of(spec.dtype))));
+  }
+  const std::uint64_t slice_bytes = byte_size(spec.dtype, size).value_or(0);
   if (bytes.size() != slice_bytes) {
     return fail(bad_part(spec, format("{} bytes were given for {}", bytes.size(), slice_bytes)));
   }
   std::vector<TensorPart> parts;
   if (slice_bytes == 0) return parts;
+  if (is_whole) return std::vector{whole_part(architecture, tensor, bytes)};
 
-  const SliceRuns runs = runs_of(shape, extent, size_of(spec.dtype));
+  const Shape& shape = *words;
+  const Shape& offset = *first;
+  const Shape& extent = *counts;
+  const SliceRuns runs = runs_of(shape, extent, word_bytes_of(spec.dtype));
   Shape steps(shape.size());  // Bytes of one step on each axis.
-  std::uint64_t step = size_of(spec.dtype);
+  std::uint64_t step = word_bytes_of(spec.dtype);
   for (std::size_t axis = shape.size(); axis-- > 0;) {
     steps[axis] = step;
     step *= shape[axis];

@@ -67,9 +67,9 @@ struct TensorPart {
 Status check_part(const TensorPart& part, const Architecture& architecture);
 /// All of a tensor. REQUIRES: the index exists.
 TensorPart whole_part(const Architecture& architecture, std::uint32_t tensor, Bytes bytes);
-/// The parts of a tensor's slice: `extent` elements from `offset` on, on each axis. `bytes` are the slice's elements in
-/// row-major order. If the slice is shorter than the tensor on only one axis, the result is one part. Empty for
-/// a slice without elements. invalid_argument for a slice outside of the tensor, or other numbers of bytes.
+/// The parts of a tensor's slice: `extent` elements from `offset` on, on each axis; `bytes` has them in row-major
+/// order. One part if the slice is shorter than the tensor on only one axis; none for a slice without elements.
+/// invalid_argument: it lies outside of the tensor, or has other bytes, or rows that begin or end inside a byte.
 Result<std::vector<TensorPart>> slice_parts(const Architecture& architecture, std::uint32_t tensor, const Shape& offset,
                                             const Shape& extent, Bytes bytes);
 

@@ -231,7 +231,7 @@ class Benchmark {
     for (const TensorPair& pair : pairs) {
       const DeltaSpec spec = spec_of(pair.dtype);
       changed += count_changed_elements(pair.dtype, pair.base, pair.target);
-      elements += pair.base.size() / size_of(pair.dtype);
+      elements += pair.base.size() / word_bytes_of(pair.dtype);
       dense += pair.base.size();
       const auto payload = encode_delta(spec, pair.base, pair.target, pair.base.size());
       sent += payload ? payload->size() : pair.base.size();

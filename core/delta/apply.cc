@@ -32,7 +32,7 @@ class Decoder {
   Decoder(const DeltaSpec& spec, MutableBytes memory, bool reverse, VectorLevel level)
       : target_(memory),
         reverse_(reverse),
-        width_(size_of(spec.dtype)),
+        width_(word_bytes_of(spec.dtype)),
         elements_(memory.size() / width_),
         kernels_(kernels_of(spec.dtype, level)),
         key_(sum_key(spec, elements_)),
@@ -133,7 +133,7 @@ Status check_fits(const DeltaSpec& spec, const DeltaInfo& info, std::uint64_t me
                 format("the element delta leads {}, wanted {}",
                        describe({.dtype = info.dtype, .base = info.base, .target = info.target}), describe(spec)));
   }
-  const std::uint64_t width = size_of(spec.dtype);
+  const std::uint64_t width = word_bytes_of(spec.dtype);
   if (memory_bytes % width != 0 || memory_bytes / width != info.elements) {
     return fail(Code::failed_precondition,
                 format("the element delta is for {} elements of {} bytes, the memory has {} bytes", info.elements,

@@ -20,7 +20,7 @@ constexpr double kFrameBytes = 160;  ///< Head, seal, a block's head.
 /// Bytes of a difference after compression. Casts to 16 bits change by one unit in the last place as a rule; wider
 /// elements change in nearly all bits below their largest change.
 double difference_bytes(DType dtype) {
-  const auto width = static_cast<double>(size_of(dtype));
+  const auto width = static_cast<double>(word_bytes_of(dtype));
   if (dtype == DType::bf16) return 0.35;
   return width == 1 ? 0.5 : std::max(1.0, width - 1);
 }
@@ -45,7 +45,7 @@ std::string_view name_of(Encoding encoding) {
 double expected_delta_bytes(const EncodingQuestion& question) {
   const auto changed = static_cast<double>(question.changed_elements);
   if (question.bytes_per_change > 0) return kFrameBytes + changed * question.bytes_per_change;
-  const double elements = static_cast<double>(question.bytes) / static_cast<double>(size_of(question.dtype));
+  const double elements = static_cast<double>(question.bytes) / static_cast<double>(word_bytes_of(question.dtype));
   return kFrameBytes + changed * (place_bytes(elements, changed) + difference_bytes(question.dtype));
 }
 

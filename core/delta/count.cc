@@ -14,7 +14,7 @@ constexpr std::size_t kPageBytes = 4096;
 }  // namespace
 
 std::uint64_t count_changed_elements(DType dtype, Bytes base, Bytes target) {
-  const std::size_t width = size_of(dtype);
+  const std::size_t width = word_bytes_of(dtype);
   FRESHET_CHECK(base.size() == target.size() && base.size() % width == 0);
   const delta::Kernels& kernels = delta::kernels_of(dtype, vector_level());
   std::array<std::uint32_t, kPageBytes + delta::kPlacesSlack> places;

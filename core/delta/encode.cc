@@ -40,7 +40,7 @@ class Encoder {
         base_(base),
         target_(target),
         bytes_max_(bytes_max),
-        width_(size_of(spec.dtype)),
+        width_(word_bytes_of(spec.dtype)),
         elements_(base.size() / width_),
         kernels_(kernels_of(spec.dtype, level)),
         key_(sum_key(spec, elements_)),
@@ -150,7 +150,7 @@ class Encoder {
 
 std::optional<std::vector<std::byte>> encode_delta(const DeltaSpec& spec, Bytes base, Bytes target,
                                                    std::uint64_t bytes_max, VectorLevel level) {
-  FRESHET_CHECK(base.size() == target.size() && base.size() % size_of(spec.dtype) == 0);
+  FRESHET_CHECK(base.size() == target.size() && base.size() % word_bytes_of(spec.dtype) == 0);
   try {
     return delta::Encoder(spec, base, target, bytes_max, level).run();
   } catch (const std::bad_alloc&) {

@@ -312,7 +312,7 @@ const Kernels& kernels_at(DType dtype) {
     case DType::bf16: return kKernels<Level, std::uint16_t, true>;
     default: break;
   }
-  switch (size_of(dtype)) {
+  switch (word_bytes_of(dtype)) {
     case 8: return kKernels<Level, std::uint64_t, false>;
     case 4: return kKernels<Level, std::uint32_t, false>;
     case 2: return kKernels<Level, std::uint16_t, false>;

@@ -46,8 +46,11 @@ Result<Head> load_head(const std::byte* from) {
                 format("the element delta has format version {}; this build reads {}", format_version, kFormat));
   }
   const auto dtype = static_cast<std::uint8_t>(from[5]);
-  if (dtype >= kDTypeCount || from[6] != std::byte{0} || from[7] != std::byte{0}) {
-    return fail(Code::corrupt, format("an element delta's head has dtype {} and unknown flags", dtype));
+  if (from[6] != std::byte{0} || from[7] != std::byte{0}) {
+    return fail(Code::corrupt, "an element delta's head has unknown flags");
+  }
+  if (dtype >= kDTypeCount) {
+    return fail(Code::unsupported, format("an element delta has dtype {}, which a newer Freshet may know", dtype));
   }
   Head head{.info = {.base = load_name(from + kBaseAt),
                      .target = load_name(from + kTargetAt),

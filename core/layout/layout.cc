@@ -48,6 +48,12 @@ bool holds_whole(const LaidTensor& tensor, std::uint32_t ranks, std::uint32_t ra
   return false;
 }
 
+/// Whether a step on the axis that the tensor is split along is a whole number of bytes.
+bool has_whole_byte_rows(const LaidTensor& tensor) {
+  const Shape& shape = tensor.spec.shape;
+  return byte_size(tensor.spec.dtype, std::span(shape).subspan(tensor.layout.argument + 1)).has_value();
+}
+
 /// Where the part of rank `rank` begins among so many bytes.
 std::uint64_t cut_at(std::uint64_t bytes, std::uint32_t ranks, std::uint32_t rank) {
   if (rank >= ranks) return bytes;
@@ -130,6 +136,10 @@ Status check_layouts(std::span<const LaidTensor> tensors, std::uint32_t ranks) {
     if (tensor.layout.cut == Cut::split && tensor.layout.argument >= tensor.spec.shape.size()) {
       return refuse(format("tensor {} is split along axis {}, but has {} axes", tensor.spec.name,
                            tensor.layout.argument, tensor.spec.shape.size()));
+    }
+    if (tensor.layout.cut == Cut::split && !has_whole_byte_rows(tensor)) {
+      return refuse(format("tensor {} is split along axis {}, whose rows begin inside a byte; keep it replicated",
+                           tensor.spec.name, tensor.layout.argument));
     }
     if (tensor.layout.cut == Cut::own) {
       for (std::uint32_t rank = 0; rank < ranks; ++rank) FRESHET_TRY(take(own_name(tensor.spec.name, rank)));

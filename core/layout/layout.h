@@ -55,8 +55,8 @@ struct LaidTensor {
   bool operator==(const LaidTensor&) const = default;
 };
 
-/// invalid_argument for a bad spec, a split axis that the tensor does not have, or a name that comes twice (with the
-/// names of `own` for that many ranks); the message names the tensor.
+/// invalid_argument for a bad spec, a split axis that is not there or has rows that begin inside a byte, or a name that
+/// comes twice (with the names of `own` for that many ranks); the message names the tensor.
 Status check_layouts(std::span<const LaidTensor> tensors, std::uint32_t ranks);
 
 /// The version's tensors. An entry with `own` becomes one tensor for each rank, in its place. REQUIRES: check_layouts()

@@ -25,11 +25,24 @@ enum class DType : std::uint8_t {
   u16 = 12,
   u8 = 13,
   boolean = 14,
+  // Carried as bits: Freshet stores, serves and exports them, and computes with none.
+  f8_e8m0 = 15,
+  f8_e4m3fnuz = 16,
+  f8_e5m2fnuz = 17,
+  f6_e2m3 = 18,
+  f6_e3m2 = 19,
+  f4 = 20,
+  c64 = 21,
 };
-inline constexpr std::uint8_t kDTypeCount = 15;
+inline constexpr std::uint8_t kDTypeCount = 22;
 
-/// Bytes of one element.
-std::uint64_t size_of(DType dtype);
+/// Bits of one element. The elements of a tensor lie one behind the other without padding, and fill whole bytes
+/// together.
+std::uint64_t bits_of(DType dtype);
+
+/// Bytes of the words in which a tensor's bytes are compared and cut: one element, or one byte where an element is
+/// smaller.
+std::uint64_t word_bytes_of(DType dtype);
 
 /// "f32", "bf16", "f8_e4m3", "bool": the spelling of graph files, the command line and JSON.
 std::string_view name_of(DType dtype);

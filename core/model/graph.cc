@@ -20,8 +20,10 @@ struct SplitName {
 };
 
 /// "encoder.0.weight" is tensor "weight" of layer "encoder.0". A name with nothing on one side of its last dot, or
-/// without a dot, stands for itself on both.
+/// without a dot, stands for itself on both. Layers and their tensors need names, so the empty name gets two that no
+/// other name leads to.
 SplitName split_at_last_dot(std::string_view name) {
+  if (name.empty()) return {".", ".."};
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos || dot == 0 || dot + 1 == name.size()) return {name, name};
   return {name.substr(0, dot), name.substr(dot + 1)};

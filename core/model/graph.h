@@ -84,7 +84,7 @@ class Architecture {
   static Result<std::shared_ptr<const Architecture>> build(Parts parts);
 
   /// A chain with one layer per tensor-name prefix (the part before the last '.', or the whole name), in order of first
-  /// appearance, marked guessed.
+  /// appearance, marked guessed. The tensor with the empty name is ".." of layer ".".
   static Result<std::shared_ptr<const Architecture>> guess_chain(std::vector<TensorSpec> tensors);
 
   const std::string& name() const { return parts_.name; }

@@ -2,6 +2,7 @@
 #include <flatbuffers/flatbuffers.h>
 
 #include "core/base/format.h"
+#include "core/base/text.h"
 #include "core/model/graph_parts.h"
 #include "core/model/manifest_generated.h"
 #include "core/model/proved_forms.h"
@@ -149,7 +150,10 @@ class Decoder {
   Status decode(const fbs::Tensor& table, TensorSpec& spec) {
     FRESHET_TRY(copy(table.name(), spec.name));
     FRESHET_TRY(copy(table.shape(), spec.shape));
-    if (table.dtype() >= kDTypeCount) return corrupt_graph(format("unknown dtype {}", table.dtype()));
+    if (table.dtype() >= kDTypeCount) {
+      return fail(Code::unsupported, format("{}: tensor {} has dtype {}, which a newer Freshet may know", kGraphWhat,
+                                            shown(spec.name), table.dtype()));
+    }
     if (table.role() > static_cast<std::uint8_t>(Role::opaque))
       return corrupt_graph(format("unknown role {}", table.role()));
     spec.dtype = static_cast<DType>(table.dtype());

@@ -27,7 +27,7 @@ struct ArchitectureBuilder {
 inline constexpr std::array<std::string_view, 7> kGraphFileKeys = {
     "freshet_graph", "name", "layers", "outputs", "tensor_order", "framework_config", "guessed"};
 
-inline constexpr std::size_t kLayerNameBytesMax = 1024;
+inline constexpr std::size_t kLayerNameBytesMax = kTensorNameBytesMax;
 inline constexpr std::size_t kClassNameBytesMax = 256;
 /// Of the encoded form, and of all texts, shapes and inputs together before encoding.
 inline constexpr std::size_t kArchitectureBytesMax = std::size_t{256} << 20;

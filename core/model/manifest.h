@@ -86,7 +86,7 @@ inline constexpr std::size_t kManifestBytesMax = std::size_t{64} << 20;
 inline constexpr std::size_t kMetricsMax = 1024;
 inline constexpr std::size_t kTagsMax = 1024;
 inline constexpr std::size_t kTagKeyBytesMax = 256;  ///< Of a metric's name, too.
-inline constexpr std::size_t kTagValueBytesMax = std::size_t{1}
-                                                 << 20;  ///< A file's metadata may hold a whole tokenizer.
+/// A file's metadata may hold a whole tokenizer, or the workflow that made the model.
+inline constexpr std::size_t kTagValueBytesMax = std::size_t{32} << 20;
 
 }  // namespace freshet

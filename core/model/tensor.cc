@@ -6,6 +6,38 @@
 #include "core/base/text.h"
 
 namespace freshet {
+namespace {
+
+/// Bits of `shape` elements, or nothing when the bytes do not fit in 63 bits. An extent of zero makes the tensor empty,
+/// but must not hide an overflow in the others.
+std::optional<unsigned __int128> bit_size(DType dtype, std::span<const std::uint64_t> shape) {
+  constexpr unsigned __int128 kBitsMax = static_cast<unsigned __int128>(1) << 66;
+  unsigned __int128 product = bits_of(dtype);
+  bool empty = false;
+  for (const std::uint64_t extent : shape) {
+    if (extent == 0) {
+      empty = true;
+      continue;
+    }
+    if (extent > (kBitsMax - 1) / product) return std::nullopt;
+    product *= extent;
+  }
+  return empty ? 0 : product;
+}
+
+Status check_tensor_size(const TensorSpec& spec, std::string_view what, const Shape& shape) {
+  const std::optional<unsigned __int128> bits = bit_size(spec.dtype, shape);
+  if (!bits) {
+    return fail(Code::invalid_argument,
+                format("tensor {}: the size of {}{} overflows", shown(spec.name), what, describe(spec.dtype, shape)));
+  }
+  if (*bits % 8 == 0) return {};
+  return fail(Code::invalid_argument,
+              format("tensor {}: the size of {}{} is no whole number of bytes; each element has {} bits",
+                     shown(spec.name), what, describe(spec.dtype, shape), bits_of(spec.dtype)));
+}
+
+}  // namespace
 
 std::string_view name_of(Role role) {
   switch (role) {
@@ -18,17 +50,19 @@ std::string_view name_of(Role role) {
 }
 
 std::optional<std::uint64_t> byte_size(DType dtype, std::span<const std::uint64_t> shape) {
-  // An extent of zero makes the tensor empty, but must not hide an overflow in the others.
-  std::uint64_t product = size_of(dtype);
-  bool empty = false;
-  for (const std::uint64_t extent : shape) {
-    if (extent == 0) {
-      empty = true;
-      continue;
-    }
-    if (__builtin_mul_overflow(product, extent, &product) || (product >> 63) != 0) return std::nullopt;
-  }
-  return empty ? 0 : product;
+  const std::optional<unsigned __int128> bits = bit_size(dtype, shape);
+  if (!bits || *bits % 8 != 0) return std::nullopt;
+  return static_cast<std::uint64_t>(*bits / 8);
+}
+
+std::optional<Shape> shape_in_words(DType dtype, Shape shape) {
+  const std::uint64_t bits = bits_of(dtype);
+  if (bits >= 8) return shape;
+  if (shape.empty()) return std::nullopt;
+  const auto row = static_cast<unsigned __int128>(shape.back()) * bits;
+  if (row % 8 != 0) return std::nullopt;
+  shape.back() = static_cast<std::uint64_t>(row / 8);
+  return shape;
 }
 
 std::uint64_t TensorSpec::bytes() const {
@@ -38,13 +72,11 @@ std::uint64_t TensorSpec::bytes() const {
 }
 
 Status TensorSpec::check() const {
-  FRESHET_TRY(check_label("a tensor's name", name, kTensorNameBytesMax));
+  if (!name.empty()) FRESHET_TRY(check_label("a tensor's name", name, kTensorNameBytesMax));
   if (shape.size() > kRankMax) {
     return fail(Code::invalid_argument, format("tensor {}: rank {} is over {}", name, shape.size(), kRankMax));
   }
-  if (!byte_size(dtype, shape)) {
-    return fail(Code::invalid_argument, format("tensor {}: the size of {} overflows", name, describe(dtype, shape)));
-  }
+  FRESHET_TRY(check_tensor_size(*this, "", shape));
   if (!slice) return {};
   if (slice->global_shape.size() != shape.size() || slice->offset.size() != shape.size() || slice->parts == 0) {
     return fail(Code::invalid_argument, format("tensor {}: its slice has another rank or no parts", name));
@@ -56,10 +88,13 @@ Status TensorSpec::check() const {
                   format("tensor {}: its slice leaves the global shape on axis {}", name, axis));
     }
   }
-  if (!byte_size(dtype, slice->global_shape)) {
-    return fail(Code::invalid_argument, format("tensor {}: the size of its global shape overflows", name));
-  }
-  return {};
+  FRESHET_TRY(check_tensor_size(*this, "the whole ", slice->global_shape));
+  const bool has_whole_rows = shape_in_words(dtype, shape) && shape_in_words(dtype, slice->offset) &&
+                              shape_in_words(dtype, slice->global_shape);
+  if (has_whole_rows || shape == slice->global_shape) return {};
+  return fail(Code::invalid_argument,
+              format("tensor {}: rows of its slice begin or end inside a byte; each element has {} bits", name,
+                     bits_of(dtype)));
 }
 
 Status check_readable_by_host(const TensorView& tensor) {

@@ -45,13 +45,14 @@ struct TensorSpec {
 
   bool operator==(const TensorSpec&) const = default;
 
-  /// Elements times the dtype's size. REQUIRES: the spec passed check().
+  /// Elements times the dtype's bits, in bytes. REQUIRES: the spec passed check().
   std::uint64_t bytes() const;
   /// Of the larger tensor, if this one is a slice; else its own.
   const Shape& global_shape() const { return slice ? slice->global_shape : shape; }
 
-  /// invalid_argument when the name is empty, longer than kTensorNameBytesMax, not UTF-8 or holds control characters,
-  /// when the rank is over kRankMax, when the size overflows, or when the slice does not lie inside its global shape.
+  /// invalid_argument when the name is longer than kTensorNameBytesMax, not UTF-8 or holds control characters, when the
+  /// rank is over kRankMax, when the size overflows or is no whole number of bytes, when the slice does not lie inside
+  /// its global shape, or when rows of the slice begin or end inside a byte. The empty name is a name.
   Status check() const;
 };
 
@@ -61,11 +62,15 @@ inline bool same_form(const TensorSpec& a, const TensorSpec& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.slice == b.slice;
 }
 
-inline constexpr std::size_t kTensorNameBytesMax = 1024;
+inline constexpr std::size_t kTensorNameBytesMax = 4096;
 inline constexpr std::size_t kRankMax = 64;
 
-/// The byte size of `shape` elements of `dtype`, or nothing when it does not fit in 63 bits.
+/// The byte size of `shape` elements of `dtype`, or nothing when it does not fit in 63 bits or is no whole number.
 std::optional<std::uint64_t> byte_size(DType dtype, std::span<const std::uint64_t> shape);
+
+/// `shape` with the words of `dtype` (word_bytes_of()) for elements: the last extent of a dtype with elements of less
+/// than a byte is in bytes. Nothing when a row is no whole number of bytes.
+std::optional<Shape> shape_in_words(DType dtype, Shape shape);
 
 /// Where a tensor's bytes lie, and the work that writes them.
 struct TensorPlace {

@@ -3,8 +3,10 @@
 
 /// safetensors files: an 8-byte little-endian header length, a JSON header, the tensors' bytes. Readers trust nothing:
 /// a header over the limit, offsets that overlap, leave holes or point outside, sizes that contradict shape times
-/// dtype, duplicate names and unknown dtypes are each one error that names the file. Source: the format section of the
-/// safetensors README.
+/// dtype and duplicate names are each one error that names the file. corrupt: no reader may take the file. unsupported:
+/// it may be good, and has a dtype, name, rank or key that Freshet cannot carry. Source: the format section of the
+/// safetensors README; the dtypes are those of its crate 0.8. The elements of F4 and F6 lie one behind the other, and
+/// fill whole bytes together.
 
 #include <memory>
 #include <string>
@@ -25,8 +27,8 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;  /
 /// thread at a time; any thread while nobody writes through memory_of().
 class SafetensorsFile {
  public:
-  /// Errors name the path. corrupt: the file contradicts its header. unavailable: somebody changed the file meanwhile.
-  /// invalid_argument: it is no regular file. out_of_space: there is no memory for it.
+  /// Errors name the path. corrupt: the file contradicts its header. unsupported: as above. unavailable: somebody
+  /// changed the file meanwhile. invalid_argument: it is no regular file. out_of_space: there is no memory for it.
   static Result<SafetensorsFile> read(const std::string& path);
 
   SafetensorsFile(SafetensorsFile&&) noexcept;

@@ -17,6 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr std::string_view kHeaderMetadataKey = "__metadata__";
+
 /// Reads a header from the parser's events, so that nothing but its tensors is ever held and duplicate keys are seen.
 ///
 /// top      -> "__metadata__" -> metadata, or a tensor's name -> tensor
@@ -26,7 +28,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool start_object(std::size_t) override {
     if (where_ == Where::start) return go(Where::top);
     if (where_ != Where::top) return refuse(format("{}: an object where none belongs", place()));
-    if (key_ == "__metadata__") return go(Where::metadata);
+    if (key_ == kHeaderMetadataKey) return go(Where::metadata);
     entry_ = SafetensorsHeader::Entry{.spec = {.name = key_}};
     fields_ = {};
     return go(Where::tensor);
@@ -39,7 +41,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (offsets_.size() != 2) return refuse(format("{}: data_offsets are not two numbers", place()));
     entry_.begin = offsets_[0];
     entry_.end = offsets_[1];
-    if (header_.entries.size() == kTensorsMax) return refuse(format("more than {} tensors", kTensorsMax));
+    if (header_.entries.size() == kTensorsMax) return cannot_carry(format("more than {} tensors", kTensorsMax));
     header_.entries.push_back(std::move(entry_));
     return go(Where::top);
   }
@@ -48,7 +50,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (where_ == Where::tensor) {
       field_ = std::move(name);
       if (field_ != "dtype" && field_ != "shape" && field_ != "data_offsets") {
-        return refuse(format("{}: unknown key {}", place(), shown(field_)));
+        return cannot_carry(format("{}: unknown key {}", place(), shown(field_)));
       }
       if (!fields_.insert(field_).second) return refuse(format("{}: {} stands twice", place(), field_));
       return true;
@@ -61,13 +63,13 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   bool string(string_t& value) override {
     if (where_ == Where::metadata) {
-      if (header_.metadata.size() == kTensorsMax) return refuse(format("more than {} metadata", kTensorsMax));
+      if (header_.metadata.size() == kTensorsMax) return cannot_carry(format("more than {} metadata", kTensorsMax));
       header_.metadata.emplace_back(std::move(field_), std::move(value));
       return true;
     }
     if (where_ != Where::tensor || field_ != "dtype") return misplaced("a string");
     const std::optional<DType> dtype = dtype_of_safetensors(value);
-    if (!dtype) return refuse(format("{}: unknown dtype {}", place(), shown(value)));
+    if (!dtype) return cannot_carry(format("{}: unknown dtype {}", place(), shown(value)));
     entry_.spec.dtype = *dtype;
     return true;
   }
@@ -82,7 +84,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override {
     if (where_ != Where::numbers) return misplaced("a number");
     Shape& numbers = field_ == "shape" ? entry_.spec.shape : offsets_;
-    if (numbers.size() == kRankMax) return refuse(format("{}: {} has more than {} numbers", place(), field_, kRankMax));
+    if (numbers.size() == kRankMax) {
+      return cannot_carry(format("{}: {} has more than {} numbers", place(), field_, kRankMax));
+    }
     numbers.push_back(value);
     return true;
   }
@@ -91,14 +95,17 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t, const string_t&) override {
     return misplaced("a number that is no 64-bit integer");
   }
-  bool null() override { return misplaced("null"); }
+  bool null() override {
+    // A writer without metadata may say so.
+    return (where_ == Where::top && key_ == kHeaderMetadataKey) || misplaced("null");
+  }
   bool boolean(bool) override { return misplaced("a boolean"); }
   bool binary(binary_t&) override { return misplaced("binary"); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
     return refuse(json_error_text(error.what()));
   }
 
-  const std::string& error() const { return error_; }
+  Error error() const { return {code_, error_}; }
   SafetensorsHeader take() { return std::move(header_); }
 
  private:
@@ -111,6 +118,11 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   bool refuse(std::string reason) {
     if (error_.empty()) error_ = std::move(reason);
     return false;
+  }
+  /// Of a file that may be good, and holds what Freshet has no place for.
+  bool cannot_carry(std::string reason) {
+    if (error_.empty()) code_ = Code::unsupported;
+    return refuse(std::move(reason));
   }
   bool misplaced(std::string_view what) { return refuse(format("{}: {} where none belongs", place(), what)); }
   std::string place() const {
@@ -128,6 +140,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   Shape offsets_;
   SafetensorsHeader header_;
   std::string error_;
+  Code code_ = Code::corrupt;
 };
 
 tl::unexpected<Error> corrupt_header(std::string reason) { return fail(Code::corrupt, std::move(reason)); }
@@ -165,13 +178,18 @@ Result<SafetensorsHeader> parse_entries(std::string_view json) {
   const ClassicLocale locale;
   HeaderReader reader;
   try {
-    if (!Json::sax_parse(json.begin(), json.end(), &reader)) return corrupt_header(reader.error());
+    if (!Json::sax_parse(json.begin(), json.end(), &reader)) return fail(reader.error());
   } catch (const std::exception& error) {
     return corrupt_header(json_error_text(error.what()));
   }
   SafetensorsHeader header = reader.take();
   for (const SafetensorsHeader::Entry& entry : header.entries) {
-    if (Status status = entry.spec.check(); !status) return corrupt_header(status.error().message());
+    // No file has a tensor of such a size: the sizes of all files are numbers of bytes.
+    if (!byte_size(entry.spec.dtype, entry.spec.shape)) {
+      return corrupt_header(format("tensor {}: the size of {} overflows or is no whole number of bytes",
+                                   shown(entry.spec.name), describe(entry.spec.dtype, entry.spec.shape)));
+    }
+    if (Status status = entry.spec.check(); !status) return fail(Code::unsupported, status.error().message());
   }
   std::sort(header.entries.begin(), header.entries.end(), [](const auto& left, const auto& right) {
     return std::tie(left.begin, left.end) < std::tie(right.begin, right.end);

@@ -47,9 +47,9 @@ Status check(const MatchQuery& query) {
     return refuse_query(format("{} tags, over the limit of {}", query.tags.size(), kMatchTagsMax));
   }
   for (const auto& [key, value] : query.tags) {
-    if (key.size() <= kTagKeyBytesMax && value.size() <= kTagValueBytesMax) continue;
+    if (key.size() <= kTagKeyBytesMax && value.size() <= kMatchTagBytesMax) continue;
     return refuse_query(format("a tag of {} and {} bytes is over the limit of {} and {}", key.size(), value.size(),
-                               kTagKeyBytesMax, kTagValueBytesMax));
+                               kTagKeyBytesMax, kMatchTagBytesMax));
   }
   if (query.least_quality && std::isnan(*query.least_quality)) return refuse_query("the least quality is not a number");
   if (query.exclude_lineage) FRESHET_TRY(check_model_name(query.exclude_lineage->model));

@@ -43,6 +43,7 @@ struct MatchQuery {
 
 inline constexpr std::uint32_t kMatchTopMax = 1 << 16;
 inline constexpr std::size_t kMatchTagsMax = 64;
+inline constexpr std::size_t kMatchTagBytesMax = std::size_t{1} << 20;  ///< Of a value that is searched for.
 
 /// invalid_argument for a query that no repository answers: no graph, limits, a holder's name.
 Status check(const MatchQuery& query);

@@ -59,7 +59,7 @@ void expect_nothing(const Repository& repository) {
 /// Copies a slice out, element by element: the oracle of slice_parts.
 std::vector<std::byte> cut_out(const TensorSpec& spec, const Shape& offset, const Shape& extent, Bytes bytes) {
   std::vector<std::byte> out;
-  const std::uint64_t element = size_of(spec.dtype);
+  const std::uint64_t element = word_bytes_of(spec.dtype);
   for (std::uint64_t i = 0; i < bytes.size() / element; ++i) {
     std::uint64_t rest = i;
     bool is_inside = true;

@@ -17,9 +17,12 @@ namespace {
 
 constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 constexpr VectorLevel kLevels[] = {VectorLevel::portable, VectorLevel::avx2, VectorLevel::avx512};
-constexpr DType kAllDTypes[] = {DType::f64,     DType::f32, DType::f16, DType::bf16, DType::f8_e4m3,
-                                DType::f8_e5m2, DType::i64, DType::i32, DType::i16,  DType::i8,
-                                DType::u64,     DType::u32, DType::u16, DType::u8,   DType::boolean};
+
+std::vector<DType> all_dtypes() {
+  std::vector<DType> all;
+  for (std::uint8_t number = 0; number < kDTypeCount; ++number) all.push_back(static_cast<DType>(number));
+  return all;
+}
 
 using Buffer = std::vector<std::byte>;
 
@@ -78,17 +81,17 @@ Buffer round_trip(const DeltaSpec& spec, const Buffer& base, const Buffer& targe
     EXPECT_TRUE(reverted.has_value()) << reverted.error().message();
     EXPECT_EQ(memory, base);
     if (!applied) continue;
-    EXPECT_EQ(applied->elements, base.size() / size_of(spec.dtype));
-    EXPECT_EQ(applied->changed_elements, count_by_bytes(base, target, size_of(spec.dtype)));
+    EXPECT_EQ(applied->elements, base.size() / word_bytes_of(spec.dtype));
+    EXPECT_EQ(applied->changed_elements, count_by_bytes(base, target, word_bytes_of(spec.dtype)));
   }
   return payload;
 }
 
 TEST(ElementDelta, RoundTripsEveryDTypeAtEveryDensity) {
   std::mt19937_64 random(20261121);
-  for (const DType dtype : kAllDTypes) {
+  for (const DType dtype : all_dtypes()) {
     SCOPED_TRACE(name_of(dtype));
-    const std::size_t width = size_of(dtype);
+    const std::size_t width = word_bytes_of(dtype);
     for (const double density : {0.0, 0.0005, 0.01, 0.3, 1.0}) {
       const Buffer base = random_bytes(70000 * width, random);
       round_trip(spec_of(dtype), base, changed_from(base, width, density, random));
@@ -99,7 +102,7 @@ TEST(ElementDelta, RoundTripsEveryDTypeAtEveryDensity) {
 TEST(ElementDelta, RoundTripsSmallTensorsOfEverySize) {
   std::mt19937_64 random(3);
   for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
-    const std::size_t width = size_of(dtype);
+    const std::size_t width = word_bytes_of(dtype);
     for (std::size_t elements = 0; elements <= 200; ++elements) {
       SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << elements << " elements");
       const Buffer base = random_bytes(elements * width, random);
@@ -362,7 +365,7 @@ TEST(ElementDelta, EncodesTheSameWhereverTheMemoryStarts) {
 TEST(CountChangedElements, CountsAndEstimates) {
   std::mt19937_64 random(9);
   for (const DType dtype : {DType::i8, DType::bf16, DType::f32, DType::i64}) {
-    const std::size_t width = size_of(dtype);
+    const std::size_t width = word_bytes_of(dtype);
     const Buffer base = random_bytes(3'000'000 / width * width, random);
     const Buffer target = changed_from(base, width, 0.05, random);
     const std::uint64_t exact = count_by_bytes(base, target, width);

@@ -23,9 +23,9 @@ Input memory_of(std::size_t bytes) {
 /// Whatever is accepted can be undone, and changes no more than it says.
 void apply_and_revert(Bytes payload) {
   const Result<DeltaInfo> info = read_delta_info(payload);
-  if (!info || info->elements > kMemoryBytesMax / size_of(info->dtype)) return;
+  if (!info || info->elements > kMemoryBytesMax / word_bytes_of(info->dtype)) return;
   const DeltaSpec spec{.dtype = info->dtype, .base = info->base, .target = info->target};
-  const Input base = memory_of(info->elements * size_of(info->dtype));
+  const Input base = memory_of(info->elements * word_bytes_of(info->dtype));
   Input memory = base;
   const Result<DeltaInfo> applied = apply_delta(spec, payload, memory);
   Input on_other_path = base;
@@ -49,10 +49,10 @@ Input sealed(Bytes content) {
 
 /// Every third, thirtieth or thousandth element changed.
 Input seed_of(DType dtype, std::size_t elements, std::size_t stride) {
-  const Input base = memory_of(elements * size_of(dtype));
+  const Input base = memory_of(elements * word_bytes_of(dtype));
   Input target = base;
   for (std::size_t i = stride / 2; i < elements; i += stride) {
-    target[i * size_of(dtype)] ^= static_cast<std::byte>(1 + i % 7);
+    target[i * word_bytes_of(dtype)] ^= static_cast<std::byte>(1 + i % 7);
   }
   SegmentName to;
   to.tensor = 1;

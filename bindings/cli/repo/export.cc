@@ -137,8 +137,8 @@ Result<ExitCode> export_versions(Program& program, Repository& repository, const
     if (!answer) {
       Error error = std::move(answer).error().with_context("export " + to_string(name));
       // One bad version must not keep the others out of a backup.
-      const bool is_its_own =
-          error.code() == Code::corrupt || error.code() == Code::invalid_argument || error.code() == Code::not_found;
+      const bool is_its_own = error.code() == Code::corrupt || error.code() == Code::invalid_argument ||
+                              error.code() == Code::not_found || error.code() == Code::unsupported;
       if (!arguments.all || !is_its_own) return fail(std::move(error));
       if (first) program.out.log(error.message());
       if (!first) first = std::move(error);

@@ -15,6 +15,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any, List
 
+from ._arrays import PackedArray
 from ._errors import (AlreadyExists, Cancelled, Corrupt, Error, FailedPrecondition, InvalidArgument, IoError, NotFound,
                       OutOfSpace, TimedOut, Unavailable, Unsupported)
 from ._version import Version
@@ -28,7 +29,7 @@ from .subscriber import Snapshot, Subscriber
 from .weights import load_weights, save_weights
 
 __all__ = ["AlreadyExists", "Cancelled", "CheckpointTensor", "Checkpointer", "Corrupt", "DeviceTensors", "Error", "FailedPrecondition", "InvalidArgument", "IoError",
-           "NotFound", "OutOfSpace", "Publisher", "Repository", "Scheduler", "Snapshot", "Subscriber", "TimedOut",
+           "NotFound", "OutOfSpace", "PackedArray", "Publisher", "Repository", "Scheduler", "Snapshot", "Subscriber", "TimedOut",
            "Unavailable", "Unsupported", "Version", "from_state_dict", "load_weights", "save_weights", "to_state_dict"]
 
 if TYPE_CHECKING:

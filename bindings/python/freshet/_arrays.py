@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays on their way to C++ and back. NumPy is all that is needed; bfloat16 and the two float8 come with ml_dtypes."""
+"""Arrays on their way to C++ and back. NumPy is all that is needed; bfloat16 and the float8 types come with ml_dtypes."""
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from typing import Any, Callable, Iterable, Mapping, Tuple
 
@@ -12,28 +13,85 @@ from . import _core
 from ._errors import InvalidArgument, Unsupported
 
 _NUMPY = {"float64": "f64", "float32": "f32", "float16": "f16", "int64": "i64", "int32": "i32", "int16": "i16",
-          "int8": "i8", "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool"}
-_ML_DTYPES = {"bfloat16": "bf16", "float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m2"}
+          "int8": "i8", "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool", "complex64": "c64"}
+_ML_DTYPES = {"bfloat16": "bf16", "float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m2", "float8_e8m0fnu": "f8_e8m0",
+              "float8_e4m3fnuz": "f8_e4m3fnuz", "float8_e5m2fnuz": "f8_e5m2fnuz"}
 _TO_NUMPY = {ours: np.dtype(name) for name, ours in _NUMPY.items()}
+_PACKED_BITS = {"f4": 4, "f6_e2m3": 6, "f6_e3m2": 6}
+
+
+class PackedArray(np.ndarray):
+    """A tensor whose elements are smaller than a byte, "f4", "f6_e2m3" or "f6_e3m2": its bytes as one row of uint8, in which the
+    elements lie one behind the other as in a safetensors file. No library unpacks them here.
+
+        freshet.PackedArray(raw, "f4", (64, 128))       # raw: 4096 bytes; shares their memory
+
+    `packed_dtype` and `packed_shape` say what the tensor is. What is made from such an array (a slice, a sum) is an ordinary
+    uint8 array, where both are None; copy() keeps them."""
+
+    packed_dtype: str | None
+    packed_shape: tuple[int, ...] | None
+
+    def __new__(cls, raw: Any, dtype: str, shape: Iterable[int]) -> "PackedArray":
+        extents = tuple(int(extent) for extent in shape)
+        bits = _PACKED_BITS.get(dtype)
+        if bits is None:
+            raise InvalidArgument(f"a packed array is of {', '.join(_PACKED_BITS)}, not of {dtype}")
+        row = np.ascontiguousarray(raw).reshape(-1).view(np.uint8)
+        if any(extent < 0 for extent in extents) or math.prod(extents) * bits != 8 * row.size:
+            raise InvalidArgument(f"a packed array of {row.size} bytes is no {dtype} of the shape {extents}")
+        made = row.view(cls)
+        made.packed_dtype, made.packed_shape = dtype, extents
+        return made
+
+    def __array_finalize__(self, _: Any) -> None:
+        self.packed_dtype, self.packed_shape = None, None
+
+    def copy(self, order: Any = "C") -> Any:
+        """A copy in memory of its own, of the same dtype and shape."""
+        copied = np.array(self)
+        if self.packed_dtype is None or self.packed_shape is None:
+            return copied
+        return PackedArray(copied, self.packed_dtype, self.packed_shape)
+
+    def __deepcopy__(self, _: Any) -> Any:
+        return self.copy()
+
+    def __reduce__(self) -> Any:
+        if self.packed_dtype is None or self.packed_shape is None:
+            return np.array(self).__reduce__()
+        return PackedArray, (np.array(self), self.packed_dtype, self.packed_shape)
+
+
+def packed_of(array: np.ndarray) -> tuple[str, tuple[int, ...]] | None:
+    """The dtype and the shape of a packed array's tensor; None for any other array."""
+    if isinstance(array, PackedArray) and array.packed_dtype is not None and array.packed_shape is not None:
+        return array.packed_dtype, array.packed_shape
+    return None
 
 
 def dtype_of(name: str) -> np.dtype:
-    """NumPy's dtype for "f32" and the like. Unsupported for bf16 and f8 without ml_dtypes."""
+    """NumPy's dtype for "f32" and the like. Unsupported for bf16 and f8 without ml_dtypes, and for what is packed."""
     known = _TO_NUMPY.get(name)
     if known is not None:
         return known
+    if name in _PACKED_BITS:
+        raise Unsupported(f"NumPy has no {name}: its elements are smaller than a byte")
     try:
         import ml_dtypes
     except ImportError:
         raise Unsupported(f"NumPy has no {name} of its own: install ml_dtypes") from None
     for theirs, ours in _ML_DTYPES.items():
-        _TO_NUMPY[ours] = np.dtype(getattr(ml_dtypes, theirs))
+        if hasattr(ml_dtypes, theirs):
+            _TO_NUMPY[ours] = np.dtype(getattr(ml_dtypes, theirs))
+    if name not in _TO_NUMPY:
+        raise Unsupported(f"ml_dtypes {ml_dtypes.__version__} has no {name}: install a newer one")
     return _TO_NUMPY[name]
 
 
 def _name_of(dtype: np.dtype, tensor: str) -> str:
     name = _NUMPY.get(dtype.name)
-    if name is not None and dtype.kind in "fiub":
+    if name is not None and dtype.kind in "fiubc":
         if not dtype.isnative:
             raise InvalidArgument(f"tensor {tensor}: its bytes are swapped ({dtype.str}); "
                                   f"give array.astype(array.dtype.newbyteorder('='))")
@@ -63,11 +121,11 @@ def _converted(value: Any, tensor: str) -> Tuple[np.ndarray, bool]:
     if isinstance(value, np.ma.MaskedArray):
         raise InvalidArgument(f"tensor {tensor}: a masked array; give array.filled(…)")
     if isinstance(value, (np.ndarray, np.generic)):
-        return np.asarray(value), True
+        return value if isinstance(value, PackedArray) else np.asarray(value), True
     tensor_class: Any = getattr(sys.modules.get("torch"), "Tensor", ())
     if isinstance(value, tensor_class):  # NumPy refuses bf16, f8, other devices, and what has gradients.
         from .torch import _to_numpy
-        return _to_numpy(tensor, value), value.device.type == "cpu" and not value.is_neg()
+        return _to_numpy(tensor, value), value.device.type == "cpu" and not (value.is_neg() or value.is_conj())
     try:
         if hasattr(value, "__array_interface__"):
             return np.asarray(value), True
@@ -98,7 +156,7 @@ def check_name(name: Any) -> str:
 
 def bytes_of(array: np.ndarray) -> np.ndarray:
     """The bytes of an array that lies in one piece, as one row."""
-    return array.reshape(-1).view(np.uint8)
+    return np.asarray(array).reshape(-1).view(np.uint8)
 
 
 class Gathered:
@@ -124,13 +182,13 @@ class Gathered:
         self._copies: list[tuple[int, np.ndarray, Callable[[], np.ndarray]]] = []
         for index, name in enumerate(names):
             array, is_shared = _converted(given[name], name)
-            dtype = _name_of(array.dtype, name)
+            dtype, shape = packed_of(array) or (_name_of(array.dtype, name), array.shape)
             whole = array
             if not is_shared or not array.flags.c_contiguous:
                 whole = np.array(array, order="C", copy=True, subok=False)
                 again = (lambda array=array: array) if is_shared else functools.partial(to_numpy, given[name], name)
                 self._copies.append((index, whole, again))
-            self.core.add(name, dtype, array.shape, bytes_of(whole), roles.get(name, "weight"))
+            self.core.add(name, dtype, shape, bytes_of(whole), roles.get(name, "weight"))
 
     def refresh(self, only: Iterable[int] | None = None) -> None:
         """Copies again what has a copy; of `only` these tensors, where it is given."""
@@ -140,8 +198,20 @@ class Gathered:
                 np.copyto(whole, again())
 
 
+def empty_of(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Memory for a tensor, to be filled."""
+    if dtype in _PACKED_BITS:
+        return PackedArray(np.empty(math.prod(shape) * _PACKED_BITS[dtype] // 8, np.uint8), dtype, shape)
+    return np.empty(shape, dtype_of(dtype))
+
+
 def view_of(raw: np.ndarray, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     """A read-only row of bytes as an array of that type and shape. An empty one has no memory to keep."""
+    if dtype in _PACKED_BITS:
+        packed = PackedArray(raw, dtype, shape)
+        if raw.size == 0:
+            packed.flags.writeable = False
+        return packed
     if raw.size == 0:
         empty = np.empty(shape, dtype_of(dtype))
         empty.flags.writeable = False

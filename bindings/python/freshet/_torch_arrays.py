@@ -9,7 +9,7 @@ from typing import Dict, Mapping
 import numpy as np
 import torch
 
-from ._arrays import dtype_of
+from ._arrays import PackedArray, dtype_of, packed_of
 from ._errors import FailedPrecondition, InvalidArgument
 from ._torch_graph import unwrapped
 from .subscriber import Snapshot
@@ -18,7 +18,12 @@ _TIED = "freshet.tied"  # The tag that says which further names a tensor has.
 # Types that NumPy has only with ml_dtypes: what of the same size both have, and how ml_dtypes and we call them.
 _BITS = {torch.bfloat16: (torch.int16, np.int16, "bfloat16", "bf16"),
          torch.float8_e4m3fn: (torch.uint8, np.uint8, "float8_e4m3fn", "f8_e4m3"),
-         torch.float8_e5m2: (torch.uint8, np.uint8, "float8_e5m2", "f8_e5m2")}
+         torch.float8_e5m2: (torch.uint8, np.uint8, "float8_e5m2", "f8_e5m2"),
+         torch.float8_e4m3fnuz: (torch.uint8, np.uint8, "float8_e4m3fnuz", "f8_e4m3fnuz"),
+         torch.float8_e5m2fnuz: (torch.uint8, np.uint8, "float8_e5m2fnuz", "f8_e5m2fnuz")}
+if hasattr(torch, "float8_e8m0fnu"):
+    _BITS[torch.float8_e8m0fnu] = (torch.uint8, np.uint8, "float8_e8m0fnu", "f8_e8m0")
+_PAIRS = getattr(torch, "float4_e2m1fn_x2", None)  # Two elements in a byte, which PyTorch counts as one.
 
 
 def _named(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[str, str]]:
@@ -46,11 +51,15 @@ def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
         raise InvalidArgument(f"tensor {name}: it is on the device meta, and has no bytes")
     if tensor.layout is not torch.strided:
         raise InvalidArgument(f"tensor {name}: its layout is {tensor.layout}; give to_dense()")
-    if tensor.is_complex() or tensor.is_quantized:
+    if tensor.is_complex() and tensor.dtype is not torch.complex64 or tensor.is_quantized:
         raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have")
     if tensor.device.type != "cpu":
         tensor = tensor.cpu()
-    tensor = tensor.resolve_neg()
+    tensor = tensor.resolve_neg().resolve_conj()
+    if _PAIRS is not None and tensor.dtype is _PAIRS and tensor.dim() > 0:
+        if not tensor.is_contiguous():
+            raise InvalidArgument(f"tensor {name}: it is packed, and not in one piece; give contiguous()")
+        return PackedArray(tensor.view(torch.uint8).numpy(), "f4", (*tensor.shape[:-1], 2 * tensor.shape[-1]))
     bits = _BITS.get(tensor.dtype)
     if bits is not None:
         return tensor.view(bits[0]).numpy().view(dtype_of(bits[3]))
@@ -62,6 +71,14 @@ def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
 
 def _from_numpy(array: np.ndarray) -> torch.Tensor:
     for dtype, (_, bits, name, _) in _BITS.items():
+    """In the array's memory. What is packed, and no type of PyTorch's, comes as its bytes."""
+    packed = packed_of(array)
+    if packed is not None:
+        kind, shape = packed
+        row = _from_numpy(np.asarray(array))
+        if kind != "f4" or _PAIRS is None or not shape or shape[-1] % 2 != 0:
+            return row
+        return row.reshape(*shape[:-1], shape[-1] // 2).view(_PAIRS)
         if array.dtype.name == name:
             return _from_numpy(array.view(bits)).view(dtype)
     with warnings.catch_warnings():

@@ -13,7 +13,12 @@ from ._errors import InvalidArgument
 _DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
            torch.float8_e4m3fn: "f8_e4m3", torch.float8_e5m2: "f8_e5m2", torch.int64: "i64", torch.int32: "i32",
            torch.int16: "i16", torch.int8: "i8", torch.uint64: "u64", torch.uint32: "u32", torch.uint16: "u16",
-           torch.uint8: "u8", torch.bool: "bool"}
+           torch.uint8: "u8", torch.bool: "bool", torch.complex64: "c64", torch.float8_e4m3fnuz: "f8_e4m3fnuz",
+           torch.float8_e5m2fnuz: "f8_e5m2fnuz"}
+# Types that came with later versions of PyTorch.
+for _theirs, _ours in (("float8_e8m0fnu", "f8_e8m0"), ("float4_e2m1fn_x2", "f4")):
+    if hasattr(torch, _theirs):
+        _DTYPES[getattr(torch, _theirs)] = _ours
 
 
 def unwrapped(module: Any) -> torch.nn.Module:
@@ -97,7 +102,10 @@ class _Builder:
         if tensor.dtype not in _DTYPES:
             raise InvalidArgument(f"tensor {self.first_name[id(tensor)]}: dtype {tensor.dtype} is none that a model's "
                                   f"tensors may have")
-        return {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "key": self.first_name[id(tensor)],
+        shape = list(tensor.shape)
+        if _DTYPES[tensor.dtype] == "f4" and shape:
+            shape[-1] *= 2  # PyTorch counts pairs.
+        return {"dtype": _DTYPES[tensor.dtype], "shape": shape, "key": self.first_name[id(tensor)],
                 "role": "weight" if isinstance(tensor, torch.nn.Parameter) else "buffer"}
 
     def parameter(self, tensor: torch.Tensor) -> str:

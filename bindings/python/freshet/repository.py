@@ -11,7 +11,7 @@ from typing import Any, Iterable, Iterator, List, Mapping, Optional, Union
 import numpy as np
 
 from . import _core
-from ._arrays import Gathered, bytes_of, check_name, dtype_of
+from ._arrays import Gathered, bytes_of, check_name, empty_of
 from ._errors import FailedPrecondition, InvalidArgument, NotFound
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle, all_or_nothing
@@ -205,7 +205,7 @@ class Repository(Handle):
         arrays, reads = {}, []
         for name, index in chosen:
             _, dtype, shape, _ = specs[index]
-            arrays[name] = np.empty(shape, dtype_of(dtype))
+            arrays[name] = empty_of(dtype, shape)
             reads.append((index, bytes_of(arrays[name])))
         with Bar(f"get {record.version()}", sum(array.size for _, array in reads)) as bar:
             for batch in _batches(reads) if bar.is_shown else [reads]:

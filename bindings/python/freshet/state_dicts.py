@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Mapping
 import numpy as np
 
 from . import _core
-from ._arrays import Gathered, check_name, to_numpy, view_of
+from ._arrays import Gathered, check_name, packed_of, to_numpy, view_of
 from ._errors import Corrupt, Error, InvalidArgument, IoError, NotFound, Unsupported
 from ._parts import files_of_index, kind_of_index, refuse_part
 from .publisher import path_of
@@ -157,8 +157,8 @@ def _write_npz(path: str, tensors: Mapping[str, Any]) -> None:
     arrays = {}
     for name, value in tensors.items():
         array = to_numpy(value, name)
-        if array.dtype.kind not in "fiub":
-            raise Unsupported(f"tensor {name}: .npz has no {array.dtype}; .safetensors has")
+        if array.dtype.kind not in "fiubc" or packed_of(array):
+            raise Unsupported(f"tensor {name}: .npz has no {(packed_of(array) or [array.dtype])[0]}; .safetensors has")
         arrays[name] = array
     with open(path, "wb") as file:
         # By hand, since savez() takes names as keyword arguments, of which one is its own.
@@ -224,6 +224,9 @@ def _write_hdf5(path: str, tensors: Mapping[str, Any]) -> None:
     with h5py.File(path, "w") as file:
         for name, value in tensors.items():
             array = to_numpy(value, name)
-            if array.dtype.kind not in "fiub":
-                raise Unsupported(f"tensor {name}: HDF5 has no {array.dtype}; .safetensors has")
-            file.create_dataset(name, data=array)
+            if array.dtype.kind not in "fiubc" or packed_of(array):
+                raise Unsupported(f"tensor {name}: HDF5 has no {(packed_of(array) or [array.dtype])[0]}; .safetensors has")
+            try:
+                file.create_dataset(name, data=array)
+            except (ValueError, TypeError, KeyError) as error:  # "", "/", "a//b" beside "a/b" and the like.
+                raise InvalidArgument(f"{path}: HDF5 holds no tensor {name!r}: {error}; .safetensors does") from error

@@ -36,7 +36,7 @@ Status skip_raw_planes(Bytes& in, const delta::BlockHead& block, std::uint64_t w
 DeltaElements delta_elements(const DeltaSpec& spec, std::uint64_t elements) {
   const delta::DeltaSum key = delta::sum_key(spec, elements);
   return {.count = elements,
-          .width = static_cast<std::uint32_t>(size_of(spec.dtype)),
+          .width = static_cast<std::uint32_t>(word_bytes_of(spec.dtype)),
           .is_ordered = is_float_with_ranks(spec.dtype) ? 1U : 0U,
           .key_low = key.low,
           .key_high = key.high};
@@ -83,7 +83,7 @@ Result<PayloadPlaces> find_places(const DeltaSpec& spec, std::uint64_t elements,
       return fail(Code::unsupported, format("an element delta has a block of {} elements; a device takes {}",
                                             block.elements, kChunkElementsMax));
     }
-    if (block.changed > 0) FRESHET_TRY(skip_raw_planes(in, block, size_of(spec.dtype)));
+    if (block.changed > 0) FRESHET_TRY(skip_raw_planes(in, block, word_bytes_of(spec.dtype)));
     first_element += block.elements;
   }
   if (!in.empty()) return fail(Code::corrupt, format("an element delta has {} bytes behind its end", in.size()));

@@ -9,6 +9,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/format.h"
+#include "core/base/text.h"
 #include "core/model/graph.h"
 #include "repo/levels/terms/wire.h"
 
@@ -23,9 +24,12 @@ tl::unexpected<Error> bad_shard(std::string_view what) { return fail(Code::corru
 Result<LaidTensor> tensor_from(const wire::Tensor& from) {
   LaidTensor tensor;
   tensor.spec.name = from.name()->str();
-  if (from.dtype() > static_cast<std::uint8_t>(DType::boolean) || from.role() > 3 ||
-      from.cut() > static_cast<std::uint8_t>(kCutMax)) {
-    return bad_shard(format("tensor {} is of no known type", tensor.spec.name));
+  if (from.dtype() >= kDTypeCount) {
+    return fail(Code::unsupported, format("a shard: tensor {} has dtype {}, which a newer Freshet may know",
+                                          shown(tensor.spec.name), from.dtype()));
+  }
+  if (from.role() > 3 || from.cut() > static_cast<std::uint8_t>(kCutMax)) {
+    return bad_shard(format("tensor {} is of no known type", shown(tensor.spec.name)));
   }
   tensor.spec.dtype = static_cast<DType>(from.dtype());
   tensor.spec.role = static_cast<Role>(from.role());
@@ -251,12 +255,13 @@ Result<ShardHeader> decode_shard_head(Bytes head) {
     return bad_shard("its rank is impossible");
   }
   if (!header.key.version.is_possible() || header.payload_bytes > kNumberMax) {
-    return bad_shard(format("its numbers are impossible: version {}, {} bytes", header.key.version.number,
-                            header.payload_bytes));
+    return bad_shard(
+        format("its numbers are impossible: version {}, {} bytes", header.key.version.number, header.payload_bytes));
   }
   if (from->versions() != nullptr) {
     for (const wire::Version* version : *from->versions()) header.versions.push_back(version_from(*version));
-    if (!std::ranges::all_of(header.versions, &Version::is_possible)) return bad_shard("it names an impossible version");
+    if (!std::ranges::all_of(header.versions, &Version::is_possible))
+      return bad_shard("it names an impossible version");
   }
   const std::size_t records = from->writers() == nullptr ? 0 : from->writers()->size();
   const std::size_t stores = from->stores() == nullptr ? 0 : from->stores()->size();

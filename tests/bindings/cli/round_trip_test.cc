@@ -64,6 +64,21 @@ class RoundTrip : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(RoundTrip, EveryTypeEveryNameAndLongMetadataComeBackAsTheyWere) {
+  ModelBytes model = model_of_all_types(7);
+  model.metadata.emplace_back("workflow", std::string(3 << 20, 'w'));
+  put("net", model);
+  EXPECT_EQ(done({"verify"})[0]["corrupt"].size(), 0u);
+  done({"get", "net@1", "-o", folder_ / "got"});
+  EXPECT_EQ(model_in(folder_ / "got"), model);
+  export_all();
+  EXPECT_EQ(model_in(folder_ / "out/net@1.safetensors"), model);
+  done({"import", folder_ / "out"}, "other");
+  done({"get", "net@1", "-o", folder_ / "again"}, "other");
+  EXPECT_EQ(model_in(folder_ / "again"), model);
+  EXPECT_EQ(done({"show", "net@1"}, "other")[0]["tensors"], done({"show", "net@1"})[0]["tensors"]);
+}
+
 TEST_F(RoundTrip, AnyRepositoryComesBackAsItWas) {
   constexpr unsigned kRoundTripSeed = 20261122;
   SCOPED_TRACE(kRoundTripSeed);

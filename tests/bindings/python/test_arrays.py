@@ -124,7 +124,7 @@ def test_what_is_no_tensor_is_refused_by_name(pair, name, value):
     assert publisher.publish({"good": np.ones(2, np.float32)}).version == 1
 
 
-@pytest.mark.parametrize("name", [3, None, b"w", ("w",), "\ud800", "", "a\nb"])
+@pytest.mark.parametrize("name", [3, None, b"w", ("w",), "\ud800", "a\nb"])
 def test_a_name_is_text(pair, name):
     with pytest.raises(freshet.InvalidArgument):
         pair[0].publish({name: np.ones(2, np.float32)})

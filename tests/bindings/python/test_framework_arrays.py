@@ -77,7 +77,7 @@ def test_a_negated_view_is_read_anew(pair):
 
 
 @pytest.mark.parametrize("name, make", [
-    ("meta", lambda torch: torch.empty(3, device="meta")), ("complex", lambda torch: torch.zeros(2, dtype=torch.complex64)),
+    ("meta", lambda torch: torch.empty(3, device="meta")), ("complex", lambda torch: torch.zeros(2, dtype=torch.complex128)),
     ("sparse", lambda torch: torch.eye(2).to_sparse()),
 ])
 def test_what_is_no_tensor_of_a_model_is_refused_by_name(pair, name, make):

@@ -38,7 +38,7 @@ bool holds(const LaidTensor& tensor, const Shape& index, std::uint32_t n, std::u
 
 std::vector<std::uint64_t> bytes_held(const LaidTensor& tensor, std::uint32_t n, std::uint32_t r) {
   std::vector<std::uint64_t> bytes;
-  const std::uint64_t size = size_of(tensor.spec.dtype);
+  const std::uint64_t size = word_bytes_of(tensor.spec.dtype);
   const std::uint64_t elements = tensor.spec.bytes() / size;
   for (std::uint64_t e = 0; e < elements; ++e) {
     Shape index(tensor.spec.shape.size());
@@ -67,6 +67,17 @@ std::vector<LaidTensor> random_tensors(std::mt19937_64& random) {
         laid("t" + std::to_string(i), std::move(shape), layout, random() % 2 == 0 ? DType::f32 : DType::u8));
   }
   return tensors;
+}
+
+TEST(Layout, NoRankBeginsInsideAByte) {
+  const auto split = [](Shape shape, std::uint32_t axis) {
+    return std::vector{laid("w", std::move(shape), {.cut = Cut::split, .argument = axis}, DType::f4)};
+  };
+  EXPECT_FALSE(check_layouts(split({4, 6}, 1), 2));
+  EXPECT_FALSE(check_layouts(split({4, 3}, 0), 2));
+  const auto whole = split({5, 6}, 0);
+  ASSERT_TRUE(check_layouts(whole, 2));
+  EXPECT_EQ(held_piece(whole[0], 0, 2, 1), (Piece{.tensor = 0, .count = 1, .stride = 15, .begin = 9, .length = 6}));
 }
 
 TEST(Layout, StoredPiecesCoverEachByteOnceAndHeldOnesAreTheDefinition) {

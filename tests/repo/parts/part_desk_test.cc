@@ -202,5 +202,21 @@ TEST(SliceParts, OneAxisIsOnePart) {
   EXPECT_FALSE(slice_parts(*architecture, 1, {}, {}, {}));
 }
 
+TEST(SliceParts, OfHalvesOfBytesHaveWholeBytes) {
+  const auto architecture = *Architecture::guess_chain(
+      {{.name = "t", .dtype = DType::f4, .shape = {3, 6}}, {.name = "odd", .dtype = DType::f4, .shape = {2, 3}}});
+  const std::vector<std::byte> bytes(9);
+  const auto column = slice_parts(*architecture, 0, {1, 2}, {2, 4}, Bytes(bytes).first(4));
+  ASSERT_TRUE(column) << column.error().message();
+  ASSERT_EQ(column->size(), 1u);
+  EXPECT_EQ(column->at(0).offset, 4u);
+  EXPECT_EQ(column->at(0).count, 2u);
+  EXPECT_EQ(column->at(0).stride, 3u);
+  EXPECT_EQ(column->at(0).length, 2u);
+  EXPECT_EQ(slice_parts(*architecture, 1, {0, 0}, {2, 3}, Bytes(bytes).first(3))->at(0).length, 3u);
+  EXPECT_FALSE(slice_parts(*architecture, 0, {0, 1}, {3, 4}, Bytes(bytes).first(6)));
+  EXPECT_FALSE(slice_parts(*architecture, 1, {0, 0}, {1, 3}, Bytes(bytes).first(1)));
+}
+
 }  // namespace
 }  // namespace freshet

@@ -76,10 +76,10 @@ std::optional<Code> wanted_with(std::uint32_t moved, std::uint32_t elsewhere, st
 }
 
 TEST(RpcMessages, AMatchHasSoManyTagsOfSuchALength) {
-  EXPECT_EQ(match_with(kMatchTagsMax, kTagKeyBytesMax, kTagValueBytesMax), std::nullopt);
+  EXPECT_EQ(match_with(kMatchTagsMax, kTagKeyBytesMax, kMatchTagBytesMax), std::nullopt);
   EXPECT_EQ(match_with(kMatchTagsMax + 1, 1, 1), Code::invalid_argument);
   EXPECT_EQ(match_with(1, kTagKeyBytesMax + 1, 1), Code::invalid_argument);
-  EXPECT_EQ(match_with(1, 1, kTagValueBytesMax + 1), Code::invalid_argument);
+  EXPECT_EQ(match_with(1, 1, kMatchTagBytesMax + 1), Code::invalid_argument);
 }
 
 TEST(RpcMessages, SoManyTagsOfSuchALengthAreSaidLater) {

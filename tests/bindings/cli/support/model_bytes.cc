@@ -86,6 +86,15 @@ ModelBytes model_of_all_types(unsigned seed) {
     for (char& byte : bytes) byte = static_cast<char>(dtype == std::string("BOOL") ? random() % 2 : random());
     model.tensors.push_back({std::string("layer.") + dtype, dtype, {3, 5}, bytes});
   }
+  constexpr std::pair<const char*, std::size_t> kCarriedAsBits[] = {
+      {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}, {"C64", 64}};
+  for (const auto& [dtype, bits] : kCarriedAsBits) {
+    std::string bytes(12 * bits / 8, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    model.tensors.push_back({std::string("bits.") + dtype, dtype, {3, 4}, bytes});
+  }
+  model.tensors.push_back({"", "U8", {2}, std::string(2, static_cast<char>(seed))});
+  model.tensors.push_back({std::string(4096, 'n'), "U8", {2}, std::string(2, static_cast<char>(seed + 1))});
   model.tensors.push_back({"nothing", "F32", {0, 7}, ""});
   model.tensors.push_back({"scalar", "I64", {}, std::string(8, static_cast<char>(seed))});
   return model;

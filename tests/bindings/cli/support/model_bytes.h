@@ -37,8 +37,8 @@ std::optional<std::string> read_file(const std::string& path);
 /// The model of a file; an empty one when there is none.
 ModelBytes model_in(const std::string& path);
 
-/// One tensor of every type that safetensors and Freshet both have, an empty one, a scalar, and metadata in an order
-/// that is not the alphabet's; bytes depend on `seed`.
+/// One tensor of every type of safetensors, an empty one, a scalar, one with the empty name, one with the longest, and
+/// metadata in an order that is not the alphabet's; bytes depend on `seed`.
 ModelBytes model_of_all_types(unsigned seed);
 
 /// Tensors "a.w" f32[4], "b.w" f32[4], "c.w" f32[4], each filled with its number.

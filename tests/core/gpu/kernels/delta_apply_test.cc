@@ -57,7 +57,7 @@ TEST(GpuApplyWhole, EveryWidthAndDensity) {
   FRESHET_GPU_SEEDED(random);
   for (const DType dtype : kTypesOfEachWidth) {
     if (kIsSlow && dtype != DType::bf16) continue;
-    const std::uint64_t chunk = chunk_elements(size_of(dtype));
+    const std::uint64_t chunk = chunk_elements(word_bytes_of(dtype));
     std::deque<DeltaCase> cases;
     for (const double density : {0.0, 0.01, 0.08, 1.0}) {
       for (const std::uint64_t elements : {std::uint64_t{1}, std::uint64_t{17}, chunk, chunk + 1}) {

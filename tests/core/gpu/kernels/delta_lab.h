@@ -27,7 +27,7 @@ struct DeltaCase {
   DeltaCase(DType dtype, std::uint64_t count, double density, std::mt19937_64& random, std::uint32_t misaligned = 0)
       : spec(delta_spec(dtype, random() % 100)),
         elements(count),
-        width(size_of(dtype)),
+        width(word_bytes_of(dtype)),
         base(count * width, misaligned),
         target(count * width, misaligned),
         fresh(count * width, misaligned) {

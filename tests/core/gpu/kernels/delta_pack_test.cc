@@ -6,9 +6,10 @@
 namespace freshet::gpu::test {
 namespace {
 
-constexpr DType kEveryDType[] = {DType::f64,     DType::f32, DType::f16, DType::bf16, DType::f8_e4m3,
-                                 DType::f8_e5m2, DType::i64, DType::i32, DType::i16,  DType::i8,
-                                 DType::u64,     DType::u32, DType::u16, DType::u8,   DType::boolean};
+constexpr DType kEveryDType[] = {DType::f64,     DType::f32,     DType::f16,     DType::bf16, DType::f8_e4m3,
+                                 DType::f8_e5m2, DType::i64,     DType::i32,     DType::i16,  DType::i8,
+                                 DType::u64,     DType::u32,     DType::u16,     DType::u8,   DType::boolean,
+                                 DType::f4,      DType::f6_e2m3, DType::f8_e8m0, DType::c64};
 
 /// The library's decoder is the oracle: it makes the target of the base, and proves each sum and count on its way.
 void expect_payload(const DeltaCase& each, const Packed& packed) {
@@ -44,7 +45,7 @@ TEST(GpuPack, EveryTypeAroundEachBorder) {
   FRESHET_GPU_SEEDED(random);
   for (const DType dtype : kEveryDType) {
     if (kIsSlow && dtype != DType::bf16) continue;
-    const std::uint64_t chunk = chunk_elements(size_of(dtype));
+    const std::uint64_t chunk = chunk_elements(word_bytes_of(dtype));
     std::deque<DeltaCase> cases;
     for (const std::uint64_t elements : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{15}, std::uint64_t{16},
                                          std::uint64_t{17}, std::uint64_t{1023}, chunk - 1, chunk, chunk + 1}) {
@@ -59,7 +60,7 @@ TEST(GpuPack, EveryDensityFromNothingToAll) {
   for (const double density : {0.0, 0.0005, 0.01, 0.08, 0.5, 1.0}) {
     std::deque<DeltaCase> cases;
     for (const DType dtype : {DType::bf16, DType::f32, DType::u8, DType::f64}) {
-      cases.emplace_back(dtype, chunk_elements(size_of(dtype)) + 100, density, random);
+      cases.emplace_back(dtype, chunk_elements(word_bytes_of(dtype)) + 100, density, random);
     }
     expect_packed(cases, {.blocks = 4, .threads = kIsSlow ? 64U : 256U}, random());
   }
@@ -105,7 +106,7 @@ TEST(GpuPack, UnalignedViews) {
   std::deque<DeltaCase> cases;
   for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
     for (const std::uint32_t at : {1, 2, 4, 8, 15}) {
-      cases.emplace_back(dtype, chunk_elements(size_of(dtype)) + 33, 0.03, random, at);
+      cases.emplace_back(dtype, chunk_elements(word_bytes_of(dtype)) + 33, 0.03, random, at);
     }
   }
   expect_packed(cases, {}, random());
