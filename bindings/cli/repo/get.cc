@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <memory>
+#include <set>
 #include <span>
 
 #include "bindings/cli/frame/arguments.h"
@@ -11,6 +12,7 @@
 #include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
+#include "core/base/text.h"
 #include "core/safetensors/safetensors.h"
 
 namespace freshet::cli {
@@ -24,10 +26,34 @@ struct GetArguments {
   std::string file;
 };
 
-bool is_wanted(const std::string& tensor, const std::vector<std::string>& globs) {
-  if (globs.empty()) return true;
-  return std::ranges::any_of(globs,
-                             [&](const std::string& glob) { return ::fnmatch(glob.c_str(), tensor.c_str(), 0) == 0; });
+/// The tensors that GLOB names: the one with this very name, else those with matching names. JAX' names look like
+/// patterns: "['params']['w']".
+std::vector<std::uint32_t> named_like(const Architecture& architecture, const std::string& glob) {
+  if (const auto equal = architecture.tensor_named(glob)) return {*equal};
+  const auto specs = architecture.tensors();
+  std::vector<std::uint32_t> found;
+  for (std::uint32_t i = 0; i < specs.size(); ++i) {
+    if (::fnmatch(glob.c_str(), specs[i].name.c_str(), 0) == 0) found.push_back(i);
+  }
+  return found;
+}
+
+/// In the version's order; not_found for a GLOB that names none.
+Result<std::vector<std::uint32_t>> chosen_of(const VersionRecord& record, const std::vector<std::string>& globs) {
+  const Architecture& architecture = *record.manifest.architecture;
+  std::set<std::uint32_t> chosen;
+  for (const std::string& glob : globs) {
+    const std::vector<std::uint32_t> found = named_like(architecture, glob);
+    if (found.empty()) {
+      return fail(Code::not_found, format("{}: none of its {} tensors is named like {}",
+                                          to_string(record.manifest.name), architecture.tensors().size(), shown(glob)));
+    }
+    chosen.insert(found.begin(), found.end());
+  }
+  if (globs.empty()) {
+    for (std::uint32_t i = 0; i < architecture.tensors().size(); ++i) chosen.insert(chosen.end(), i);
+  }
+  return std::vector<std::uint32_t>(chosen.begin(), chosen.end());
 }
 
 /// The tensors that were asked for, in memory of our own.
@@ -40,18 +66,9 @@ struct Selection {
 
 Result<Selection> select(const VersionRecord& record, const std::vector<std::string>& globs) {
   const auto specs = record.manifest.architecture->tensors();
-  std::vector<std::uint32_t> chosen;
+  FRESHET_ASSIGN(const std::vector<std::uint32_t> chosen, chosen_of(record, globs));
   Selection selection;
-  for (std::uint32_t i = 0; i < specs.size(); ++i) {
-    if (!is_wanted(specs[i].name, globs)) continue;
-    chosen.push_back(i);
-    selection.bytes += specs[i].bytes();
-  }
-  for (const std::string& glob : globs) {
-    if (std::ranges::any_of(chosen, [&](std::uint32_t at) { return is_wanted(specs[at].name, {glob}); })) continue;
-    return fail(Code::not_found, format("{}: none of its {} tensors is named like {}", to_string(record.manifest.name),
-                                        specs.size(), glob));
-  }
+  for (const std::uint32_t tensor : chosen) selection.bytes += specs[tensor].bytes();
   selection.memory.reset(new (std::nothrow) std::byte[selection.bytes]);
   if (selection.memory == nullptr) {
     return fail(Code::out_of_space, format("not enough memory: the tensors need {} bytes", selection.bytes));
@@ -115,7 +132,7 @@ void add_get(CLI::App& repo, Program& program) {
   add_reference(command, "MODEL[@V]", arguments->version, "the version; without @V the newest");
   command
       .add_option("--tensors", arguments->globs,
-                  "only tensors with matching names; repeatable; each GLOB must match a tensor")
+                  "only the tensor of this name, or those with matching names; repeatable; each GLOB must name one")
       ->type_name("GLOB")
       ->allow_extra_args(false);
   command.add_option("-o,--output", arguments->file, "the file; written whole or not at all")

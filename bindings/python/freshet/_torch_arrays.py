@@ -12,6 +12,7 @@ import torch
 from ._arrays import PackedArray, dtype_of, packed_of
 from ._errors import FailedPrecondition, InvalidArgument
 from ._torch_graph import unwrapped
+from .repository import Stored
 from .subscriber import Snapshot
 
 _TIED = "freshet.tied"  # The tag that says which further names a tensor has.
@@ -134,7 +135,8 @@ def check_fits(module: tuple[Mapping[str, torch.Tensor], Mapping[str, str]], cam
 
 
 def view(snapshot: Mapping[str, np.ndarray]) -> Dict[str, torch.Tensor]:
-    """A snapshot's tensors in the memory where the version lies, for `load_state_dict()` or a forward; tied weights by all
-    their names. Each keeps the version while it lives. They are meant for reading: what is written to one lands in pages
-    of this process's own, which nobody else sees, and which go with the version."""
-    return with_tied(snapshot, snapshot.tags if isinstance(snapshot, Snapshot) else {})
+    """A snapshot's tensors in the memory where the version lies, or those of what Repository.get() answered in theirs, for
+    `load_state_dict()` or a forward; tied weights by all their names. Each keeps the version while it lives. They
+    are meant for reading: what is written to one lands in pages of this process's own, which nobody else sees, and which go with
+    the version."""
+    return with_tied(snapshot, snapshot.tags if isinstance(snapshot, (Snapshot, Stored)) else {})

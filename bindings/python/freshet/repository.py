@@ -111,6 +111,18 @@ class Resumed:
     _record: Any = dataclasses.field(repr=False, compare=False)
 
 
+class Stored(dict):
+    """Arrays by name, which are the caller's, and what is known of the version that they came from: `.version` and `.tags`."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], version: Version, tags: Mapping[str, str]) -> None:
+        super().__init__(arrays)
+        self.version = version
+        self.tags = dict(tags)
+
+    def __reduce__(self) -> Any:
+        return Stored, (dict(self), self.version, self.tags)
+
+
 class Sink(Handle):
     """Stores every version that a publisher announces, in the background, until the sink is closed. Wait for the last
     version before you close the publisher: wait_for(receipt.version)."""
@@ -190,12 +202,15 @@ class Repository(Handle):
                                           pairs_of(metrics, "metric", float), pairs_of(tags, "tag", str), dedup, deltas,
                                           bar.at if bar.is_shown else None))
 
-    def get(self, version: str, tensors: Selection = None) -> dict:
-        """A version's arrays by name, in memory of their own, each checked against its digest.
+    def get(self, version: str, tensors: Selection = None) -> Stored:
+        """A version's arrays by name, in memory of their own, each checked against its digest: a dictionary, with the version's
+        `.version` and `.tags`.
 
-        tensors   names and globs, each of which must name one; or {new name: stored name}; None: all.
+        tensors   names and globs, each of which must name one; or {new name: stored name}, of which there are no tags; None: all.
         """
-        return self._get(self._core.record(version), tensors)
+        record = self._core.record(version)
+        tags = {} if isinstance(tensors, Mapping) else record.tags()  # They name tensors, as "freshet.tied" does.
+        return Stored(self._get(record, tensors), Version(record.version()), tags)
 
     def _get(self, record: Any, tensors: Selection) -> dict:
         if not record.has_weights():

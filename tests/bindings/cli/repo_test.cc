@@ -124,6 +124,17 @@ TEST_F(RepoCommand, GetOfSomeTensorsHasThoseAlone) {
   EXPECT_FALSE(read_file(folder_ / "none"));
 }
 
+// As JAX' pytrees name their leaves.
+TEST_F(RepoCommand, AnEqualNameIsMeantBeforeAPattern) {
+  ModelBytes model = chain(1, 2, 3);
+  model.tensors[0].name = "['params']['w']";
+  model.tensors[1].name = "pw";  // What the first one's name matches as a pattern.
+  put("net", model);
+  const Ended got = repo({"get", "net", "--tensors", "['params']['w']", "-o", folder_ / "part"});
+  EXPECT_EQ(got.exit_code, 0) << got.err;
+  EXPECT_EQ(model_in(folder_ / "part").tensors, std::vector{model.tensors[0]});
+}
+
 TEST_F(RepoCommand, WhatTheAncestorHasIsInherited) {
   put("net", chain(1, 2, 3));
   const Json second = put("net", chain(1, 2, 9), {"--ancestor", "net@1", "--quality", "0.5"});

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch modules: published and viewed."""
 import os
+import pickle
 import signal
 
 import pytest
@@ -39,6 +40,20 @@ def test_tied_weights_travel_once_and_are_viewed_by_all_names(pair):
     attached = ft.attach(third, pair[1])
     attached.refresh()
     assert third.head.weight is third.embed.weight and torch.equal(third.head.weight, module.embed.weight)
+
+
+def test_tied_weights_of_a_repository_are_viewed_by_all_names(pair, folder):
+    module = Tied()
+    repository = freshet.Repository(os.path.join(folder, "repository"))
+    with repository.sink("m") as sink:
+        sink.wait_for(ft.publish(pair[0], module).version, PATIENCE)
+    stored = repository.get("m")
+    assert list(stored) == ["embed.weight"] and stored.version == "m@1" and "freshet.tied" in stored.tags
+    for arrays in (stored, pickle.loads(pickle.dumps(stored))):
+        viewed = ft.view(arrays)
+        assert viewed["head.weight"] is viewed["embed.weight"]
+        Tied().load_state_dict(viewed)
+    assert list(ft.view(repository.get("m", {"embed.weight": "embed.weight"}))) == ["embed.weight"], "names of the caller's"
 
 
 def test_a_tag_that_says_nothing_sound_of_tied_weights_says_nothing(pair):
