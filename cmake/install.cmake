@@ -29,6 +29,9 @@ set(FRESHET_OPTIONAL_MODULES)
 if(hiredis_FOUND)
   list(APPEND FRESHET_OPTIONAL_MODULES hiredis=hiredis)
 endif()
+if(FRESHET_HAS_S3)
+  list(APPEND FRESHET_OPTIONAL_MODULES expat=expat)
+endif()
 list(JOIN FRESHET_OPTIONAL_MODULES " " FRESHET_OPTIONAL_MODULES)
 
 install(EXPORT freshet NAMESPACE freshet:: FILE freshet-targets.cmake DESTINATION ${package_folder}

@@ -18,7 +18,7 @@ packages=(
   libflatbuffers-dev flatbuffers-compiler
   libxxhash-dev libsodium-dev libzstd-dev
   libzmq3-dev cppzmq-dev libucx-dev libhiredis-dev
-  librocksdb-dev librados-dev libisal-dev libeigen3-dev
+  librocksdb-dev librados-dev libisal-dev libeigen3-dev libcurl4-openssl-dev libexpat1-dev
   # The tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev python3 redis-server libhdf5-dev
   iproute2 iptables

@@ -7,7 +7,8 @@
 /// (memory_object_store.h) is the tutorial.
 ///
 /// Keys are relative to the store's place. A key has 1 to 512 bytes of A-Z a-z 0-9 . _ - and /, with none of its parts
-/// between the slashes empty, "." or "..". Other keys get invalid_argument.
+/// between the slashes empty, "." or "..". Other keys get invalid_argument. Beside a key "a", use no key "a/b": some
+/// stores keep objects in folders.
 ///
 /// Any thread. Each call ends by its deadline (core/base/deadline.h), or a little later; it ends earlier with
 /// `cancelled` if an Interruption asks for it. A store repeats a request that the server was too busy for, with growing
@@ -99,9 +100,10 @@ class ObjectStore {
 
   /// Makes the object if there is none with this key; never changes one. At most kObjectBytesMax bytes.
   virtual Creation create(std::string_view key, Bytes bytes, Time deadline) = 0;
-  /// Makes or replaces the object. If several writers put, any of them may be the last.
+  /// Makes or replaces the object. If several writers put, any of them may be the last. A request whose answer is lost
+  /// is repeated, and may then be done once more, much later. So all puts of one key should bring the same bytes.
   virtual Status put(std::string_view key, Bytes bytes, Time deadline) = 0;
-  /// No error if there is no such object.
+  /// No error if there is no such object. May be done once more, much later: do not use the key again.
   virtual Status remove(std::string_view key, Time deadline) = 0;
 
   /// The whole object. not_found: there is none. out_of_space: it has more than `bytes_max` bytes.

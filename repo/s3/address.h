@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// "s3://BUCKET/PREFIX[?endpoint=URL&region=R]", and what the environment adds to it.
+
+#include <string>
+#include <string_view>
+
+#include "core/base/env.h"
+#include "core/base/result.h"
+
+namespace freshet {
+
+struct S3Address {
+  std::string bucket;
+  std::string prefix;    ///< Without slashes at its ends.
+  std::string endpoint;  ///< "http://HOST[:PORT]" or https; empty: AWS' own of the region.
+  std::string region;
+};
+
+bool is_s3_address(std::string_view place);
+/// The message of invalid_argument names the fault.
+Result<S3Address> parse_s3_address(std::string_view text);
+/// The address with an endpoint and a region: the missing ones from AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and from
+/// AWS_REGION or AWS_DEFAULT_REGION; then AWS' endpoint, and us-east-1. invalid_argument names the bad variable.
+Result<S3Address> completed(S3Address address, const Env& env);
+
+}  // namespace freshet
