@@ -211,7 +211,9 @@ Verdict judge(const HttpOutcome& outcome, const AskedOf& asked, std::optional<st
   }
   const HttpAnswer& answer = outcome.answer;
   if (answer.status >= 200 && answer.status < 300) {
-    if (!is_page(answer) && (!wants_tag || !answer.header("etag").empty())) return {};
+    // An object may be a page itself; then the store's mark tells that it is the store's.
+    const bool is_marked = !answer.header("x-amz-request-id").empty();
+    if ((is_marked || !is_page(answer)) && (!wants_tag || !answer.header("etag").empty())) return {};
     return {.error = not_the_stores(answer), .may_be_done = true};
   }
   const S3Refusal refusal = parse_refusal(answer.body);

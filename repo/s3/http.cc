@@ -207,8 +207,9 @@ HttpOutcome HttpClient::send_on(Line& line, const HttpRequest& request) {
   set_option(CURLOPT_CONNECTTIMEOUT_MS, std::min(milliseconds, static_cast<long>(connect_ms)));
   set_option(CURLOPT_LOW_SPEED_LIMIT, 1L);
   set_option(CURLOPT_LOW_SPEED_TIME, kSilenceMax);
-  set_option(CURLOPT_BUFFERSIZE, kTransferBufferBytes);
-  set_option(CURLOPT_UPLOAD_BUFFERSIZE, kTransferBufferBytes);
+  // Wishes only: after a failed look-up of a name, libcurl 7.88 keeps the buffer that it has, and refuses.
+  static_cast<void>(curl_.curl_easy_setopt(line.easy, CURLOPT_BUFFERSIZE, kTransferBufferBytes));
+  static_cast<void>(curl_.curl_easy_setopt(line.easy, CURLOPT_UPLOAD_BUFFERSIZE, kTransferBufferBytes));
   set_option(CURLOPT_HEADERFUNCTION, &take_header);
   set_option(CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
   set_option(CURLOPT_WRITEFUNCTION, &take_body);
@@ -229,8 +230,10 @@ HttpOutcome HttpClient::send_on(Line& line, const HttpRequest& request) {
 
   HttpOutcome outcome;
   CURLcode code = CURLE_OK;
-  if (!set || curl_.curl_multi_add_handle(line.multi, line.easy) != CURLM_OK) {
-    outcome.error = Error(Code::io_error, "libcurl does not take the request");
+  const CURLMcode added = set ? curl_.curl_multi_add_handle(line.multi, line.easy) : CURLM_OK;
+  if (!set || added != CURLM_OK) {
+    outcome.error = Error(Code::io_error, format("libcurl does not take the request: {}",
+                                                 set ? curl_.curl_multi_strerror(added) : "an option is refused"));
   } else {
     for (int running = 1;;) {
       CURLMcode many = curl_.curl_multi_perform(line.multi, &running);
