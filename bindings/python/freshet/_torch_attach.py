@@ -82,7 +82,7 @@ class Attached:
             mode = mode_for(named)
         self._mode = mode
         self._copies = copies_for(named) if mode == "copy" else None
-        if self._copies is not None and subscriber.version != 0:
+        if self._copies is not None:
             with contextlib.suppress(Error), subscriber.snapshot() as snapshot:
                 self._copies.prepare(snapshot)  # So the first forward need not.
         if mode == "swap":

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Set, Tuple
 import torch
 
 from . import _core
-from ._errors import Error
+from ._errors import Error, Unsupported
 from .subscriber import Snapshot
 
 _log = logging.getLogger("freshet")
@@ -26,7 +26,10 @@ def _device_of(tensor: torch.Tensor) -> Any:
 
 
 def _open(device: Any) -> Any:
-    return _core.Device.open(str(torch.cuda.get_device_properties(device).uuid))
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    if uuid is None:
+        raise Unsupported(f"PyTorch {torch.__version__} does not tell a device's UUID")
+    return _core.Device.open(str(uuid))
 
 
 def _stream_of(device: Any) -> int:
@@ -35,7 +38,7 @@ def _stream_of(device: Any) -> int:
 
 def _is_capturing() -> bool:
     """Whether this thread records a CUDA graph: what is queued then runs again with each replay."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return torch.cuda.is_current_stream_capturing()
 
 
 def _synchronize(device: Any) -> None:

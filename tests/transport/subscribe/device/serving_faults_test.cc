@@ -118,7 +118,7 @@ TEST_P(GpuServingProcess, ATrainerMayDieAmidACopy) {
           at += view.data.size();
         }
       },
-      4);
+      orders(4));
 }
 
 TEST_P(HostServing, WithoutARegistrationTheCopiesAreRightAndTheReasonIsSaidOnce) {
