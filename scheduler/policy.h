@@ -5,6 +5,7 @@
 /// for machines that fail. Without I/O and clock: the caller gives the time and the state (scheduler.h measures both).
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,6 +32,12 @@ class Policy {
   /// As parse_policy() takes it.
   virtual std::string text() const = 0;
   virtual Explanation explain() const { return {}; }
+  /// Work that takes too long for a training step, and that decide() has asked for: to be run by any thread, which
+  /// need not wait for anybody, since it touches nothing of the policy. What it returns hands the result to the policy,
+  /// in the policy's thread; the policy must live until then. Empty: there is none. It is given out once; until its
+  /// result comes, the policy goes on without.
+  using Work = std::function<std::function<void()>()>;
+  virtual Work take_work() { return {}; }
   /// True: the policy learns, and needs a served version to compare with. The scheduler publishes the first version
   /// after the warm-up.
   virtual bool wants_first_version() const { return false; }
@@ -40,8 +47,9 @@ class Policy {
 /// - "epoch": at each epoch's end.
 /// - "online": online/online_policy.h.
 /// - "fixed", "greedy", "optimal": predictor/plan.h. A version is published after `warmup_steps` iterations. The next
-///   iteration makes the plan, once, from all losses and times until then. This iteration waits for the fit and the
-///   plan (some 10 ms; 0.1 s if 100,000 steps are to come). After the plan's end, its longest interval goes on.
+///   iteration asks for the plan, once, from all losses and times until then: as work for another thread (some 10 ms;
+///   0.2 s if 100,000 steps are to come), for which no iteration waits. What the plan would have published meanwhile is
+///   published once when it comes. After the plan's end, its longest interval goes on.
 /// - "failures:MTBF" and "failures:MTBF:RESTART" (seconds): failure_policy.h.
 /// The message of invalid_argument lists the known schedules, or says that a planned schedule needs a warm-up of 1 to
 /// 1,000,000 steps.

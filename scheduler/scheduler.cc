@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/scheduler.h"
 
+#include <system_error>
+#include <thread>
 #include <utility>
 
+#include "core/base/fork_guard.h"
 #include "core/base/mutex.h"
 #include "scheduler/scheduler_machine.h"
 
@@ -12,10 +15,39 @@ class Scheduler::Impl {
  public:
   Impl(ScheduleMachine machine_made, const Clock& its_clock) : clock(its_clock), machine(std::move(machine_made)) {}
 
+  ~Impl() {
+    if (!worker.joinable()) return;
+    // A child has none of its parent's threads.
+    if (mark.is_inherited()) {
+      worker.detach();
+    } else {
+      worker.join();
+    }
+  }
+
+  /// Runs it on another thread, without the lock; where none can be started, here.
+  void begin(Policy::Work work) FRESHET_EXCLUDES(mutex);
+
+  const ForkMark mark;
   const Clock& clock;
   mutable Mutex mutex;
   ScheduleMachine machine FRESHET_GUARDED_BY(mutex);
+  /// A policy has one such work in its life, so it is set once, by the call that took the work.
+  std::thread worker;
 };
+
+void Scheduler::Impl::begin(Policy::Work work) {
+  const auto carry_out = [this](const Policy::Work& one) {
+    const std::function<void()> hand_over = one();
+    const MutexLock lock(mutex);
+    hand_over();
+  };
+  try {
+    worker = std::thread([carry_out, work] { carry_out(work); });
+  } catch (const std::system_error&) {
+    carry_out(work);
+  }
+}
 
 Scheduler::Scheduler(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Scheduler::~Scheduler() = default;
@@ -28,8 +60,15 @@ Result<std::unique_ptr<Scheduler>> Scheduler::make(const SchedulerOptions& optio
 bool Scheduler::observe(const Observation& observation) {
   Observation timed = observation;
   timed.at = impl_->clock.now();
-  const MutexLock lock(impl_->mutex);
-  return impl_->machine.observe(timed);
+  bool due = false;
+  Policy::Work work;
+  {
+    const MutexLock lock(impl_->mutex);
+    due = impl_->machine.observe(timed);
+    work = impl_->machine.take_work();
+  }
+  if (work) impl_->begin(std::move(work));
+  return due;
 }
 
 void Scheduler::published(Duration stall) {

@@ -27,6 +27,9 @@ class ScheduleMachine {
   /// True: publish now. It stays due until published() is called.
   bool observe(const Observation& observation);
 
+  /// What the last observation asked for and no iteration should wait for (policy.h); to be taken after each.
+  Policy::Work take_work() { return policy_->take_work(); }
+
   /// Reports a publish of the last observation's version, which stopped the loop for `stall`. Also for the initial
   /// version, before any observation: its stall is no measurement, because it touches memory for the first time.
   void published(Time at, Duration stall);

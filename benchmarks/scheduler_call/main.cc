@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What a training loop pays for asking: the time of one Scheduler::observe() with the schedule `online`, at the rows
-/// between decisions and at those where one is weighed.
+/// between decisions and at those where one is weighed; and with the schedules that are planned once, at the rows
+/// around the plan's making, beside what the plan takes the thread that makes it.
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -52,6 +53,62 @@ Status run(std::uint64_t rows, Duration stall, Times& times) {
   return {};
 }
 
+/// Around the row that asks for the plan, until the plan is there and for as many rows again. A row takes a hundredth
+/// of a millisecond, so that some hundred come while the plan is made.
+Status plan(const std::string& schedule, std::uint64_t steps, Samples& calls, Samples& planning_ms) {
+  constexpr std::uint64_t kWarmup = 1000;
+  constexpr auto kRow = std::chrono::microseconds(10);
+  ManualClock clock;
+  FRESHET_ASSIGN(const auto scheduler,
+                 Scheduler::make({.schedule = schedule, .warmup_steps = kWarmup, .limits = {.steps = steps}}, clock));
+  scheduler->published(std::chrono::milliseconds(20));
+  std::mt19937_64 random(7);
+  std::normal_distribution<double> normal;
+  Clock::time_point asked_at;
+  std::uint64_t last = steps;
+  for (std::uint64_t step = 1; step <= last; ++step) {
+    const double loss = 3 * std::pow(1 + static_cast<double>(step) / 50, -0.5) * (1 + 0.1 * normal(random));
+    clock.advance(std::chrono::milliseconds(10));
+    const Clock::time_point before = Clock::now();
+    const bool due = scheduler->observe({.step = step, .loss = loss});
+    const Clock::time_point after = Clock::now();
+    if (step > kWarmup) calls.add(microseconds(after - before));
+    if (step == kWarmup + 1) asked_at = before;
+    if (step > kWarmup && last == steps && scheduler->last_decision().explanation.note.empty()) {
+      planning_ms.add(microseconds(after - asked_at) / 1e3);
+      last = std::min(steps, 2 * step);
+    }
+    if (due) {
+      clock.advance(std::chrono::milliseconds(20));
+      scheduler->published(std::chrono::milliseconds(20));
+    }
+    while (step > kWarmup && Clock::now() < before + kRow) {
+    }
+  }
+  if (planning_ms.count() == 0) return fail(Code::timed_out, format("{}: the plan did not come", schedule));
+  return {};
+}
+
+Status measure_plans(bool quick, Report& report) {
+  for (const std::string schedule : {"fixed", "greedy", "optimal"}) {
+    Samples calls;
+    Samples longest;
+    Samples planning_ms;
+    for (int round = 0; round < (quick ? 3 : 11); ++round) {
+      Samples of_round;
+      FRESHET_TRY(plan(schedule, 100'000, of_round, planning_ms));
+      longest.add(of_round.max() / 1e3);
+      calls.add(of_round);
+    }
+    const std::string name = schedule + ", 100,000 steps to come";
+    report.add_row(name, "a call", "us", calls);
+    report.add_row(name, "the longest call of a run", "ms", longest);
+    report.add_row(name, "from the call that asks until the plan is there", "ms", planning_ms);
+    report.set_ratio(format("plan_over_longest_call/{}", schedule), planning_ms.median() / longest.median());
+  }
+  return {};
+}
+
 Status measure(bool quick, Report& report) {
   const std::uint64_t rows = quick ? 20'000 : 200'000;
   for (const auto& [name, stall] : {std::pair{"stall 0.2 steps", std::chrono::milliseconds(2)},
@@ -81,6 +138,7 @@ int main(int argc, char** argv) {
   return run_benchmark(argc, argv, line, [&quick, &json]() -> freshet::Status {
     Report report("scheduler_call");
     FRESHET_TRY(measure(quick, report));
+    FRESHET_TRY(measure_plans(quick, report));
     if (!json) std::cout << report.table();
     std::cout << report.json() << '\n';
     return {};

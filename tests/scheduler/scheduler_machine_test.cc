@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace freshet {
@@ -22,7 +25,11 @@ class Loop {
   void step(double loss, bool publishes = true) {
     now_ += milliseconds(10);
     ++step_;
-    if (!machine_.observe({.step = step_, .loss = loss, .at = now_})) return;
+    const bool due = machine_.observe({.step = step_, .loss = loss, .at = now_});
+    if (Policy::Work work = machine_.take_work()) {
+      works_at_once ? work()() : works_.push_back(std::move(work));
+    }
+    if (!due) return;
     due_.push_back(step_);
     if (!publishes) return;
     now_ += stall;
@@ -37,12 +44,15 @@ class Loop {
   const std::vector<std::uint64_t>& due() const { return due_; }
 
   Duration stall = milliseconds(5);
+  bool works_at_once = true;  ///< Else what the machine asks for is kept in works().
+  std::vector<Policy::Work>& works() { return works_; }
 
  private:
   ScheduleMachine machine_;
   Time now_{seconds(100)};
   std::uint64_t step_ = 0;
   std::vector<std::uint64_t> due_;
+  std::vector<Policy::Work> works_;
 };
 
 TEST(ScheduleMachine, MeasuresItsTimesAndDoesNotCountTheStallTwice) {
@@ -131,6 +141,43 @@ TEST(ScheduleMachine, PlansOnceFromTheWarmup) {
     EXPECT_EQ(loop.due().front(), 100U) << schedule;
     EXPECT_FALSE(loop.last().explanation.curve.empty()) << schedule;
     EXPECT_EQ(loop.last().explanation.step, 101U) << "the version before told what a stall costs";
+  }
+}
+
+TEST(ScheduleMachine, GoesOnWhileItsPlanIsMade) {
+  for (const char* schedule : {"fixed", "greedy", "optimal"}) {
+    const SchedulerOptions options{.schedule = schedule, .warmup_steps = 50, .limits = {.steps = 1000}};
+    Loop prompt(options);
+    prompt.start();
+    prompt.steps(400);
+    Loop late(options);
+    late.works_at_once = false;
+    late.start();
+    late.steps(200);
+    ASSERT_EQ(late.works().size(), 1U) << schedule;
+    EXPECT_EQ(late.last().reason, "the plan is being made");
+    EXPECT_EQ(late.last().explanation.note, "the plan is being made");
+    EXPECT_EQ(late.due(), std::vector<std::uint64_t>{50}) << "nothing but the first version";
+    // A thread of its own, while the loop goes on.
+    std::function<void()> hand_over;
+    std::thread thread([&] { hand_over = late.works()[0](); });
+    late.steps(20);
+    thread.join();
+    EXPECT_EQ(late.due().size(), 1U) << "a plan that is made and not handed over changes nothing";
+    hand_over();
+    late.steps(180);
+    EXPECT_EQ(late.works().size(), 1U) << "one plan for a life";
+    EXPECT_EQ(late.last().explanation.note, prompt.last().explanation.note);
+    EXPECT_EQ(late.last().explanation.curve, prompt.last().explanation.curve) << "from the same losses";
+    // What was missed is made up for once; from then on both publish alike.
+    const auto after = [](const std::vector<std::uint64_t>& steps, std::uint64_t step) {
+      return std::vector<std::uint64_t>(std::upper_bound(steps.begin(), steps.end(), step), steps.end());
+    };
+    ASSERT_GT(prompt.due().size(), 2U) << schedule;
+    ASSERT_GT(late.due().size(), 1U) << schedule;
+    const bool missed_some = prompt.due()[1] <= 221;
+    EXPECT_EQ(late.due()[1], missed_some ? 221U : prompt.due()[1]) << schedule;
+    EXPECT_EQ(after(late.due(), 221), after(prompt.due(), 221)) << schedule;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "scheduler/online/loss_record.h"
+#include "tests/support/eventually.h"
 
 namespace freshet {
 namespace {
@@ -59,6 +60,30 @@ TEST(Scheduler, MayBeCalledFromAnyThread) {
   done = true;
   for (std::thread& other : others) other.join();
   EXPECT_EQ(scheduler->last_decision().step, 2000U);
+}
+
+/// The loop asks on; the scheduler's own thread plans, and ends with the scheduler.
+TEST(Scheduler, PlansOnAThreadOfItsOwn) {
+  for (const bool is_waited_for : {true, false}) {
+    ManualClock clock;
+    auto scheduler = *Scheduler::make({.schedule = "optimal", .warmup_steps = 100, .limits = {.steps = 20'000}}, clock);
+    scheduler->published(milliseconds(1));
+    std::uint64_t step = 0;
+    const auto observe = [&] {
+      ++step;
+      clock.advance(milliseconds(10));
+      const bool due = scheduler->observe({.step = step, .loss = 1.0 / static_cast<double>(step) + 0.1});
+      if (due) scheduler->published(milliseconds(5));
+      return due;
+    };
+    while (step <= 100) observe();
+    if (!is_waited_for) continue;
+    ASSERT_TRUE(came_true([&] { return scheduler->last_decision().explanation.note.empty(); }));
+    bool any = false;
+    while (step < 5000) any = observe() || any;
+    EXPECT_TRUE(any);
+    EXPECT_FALSE(scheduler->last_decision().explanation.curve.empty());
+  }
 }
 
 TEST(LossRecord, AMillionRowsNeedNoMoreMemoryThanAThousand) {
