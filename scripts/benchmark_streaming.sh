@@ -6,11 +6,11 @@
 # usage: scripts/benchmark_streaming.sh [--quick] [--docs] [BENCHMARK…]
 #   --quick     smaller sizes, a minute at most for each
 #   --docs      put the tables into benchmarks/NAME/README.md, and the summary into docs/benchmarks.md
-#   BENCHMARK   delta remote thin_link fanout catch_up rollback notify many_tensors viper_modes (default: all)
+#   BENCHMARK   delta remote thin_link fanout catch_up rollback pauses notify many_tensors viper_modes (default: all)
 # With FRESHET_BIN the programs in that folder are taken; otherwise they are built.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/benchmark_tables.sh"
 
-all=(delta remote thin_link fanout catch_up rollback notify many_tensors viper_modes)
+all=(delta remote thin_link fanout catch_up rollback pauses notify many_tensors viper_modes)
 also=(live_run)
 print_tables "$@"
