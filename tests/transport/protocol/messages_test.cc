@@ -34,7 +34,8 @@ std::vector<Message> one_of_each() {
            .after_epoch = 4,
            .channel = ChannelKind::zmq,
            .exactly = 5,
-           .waits = true},
+           .waits = true,
+           .serving = 6},
       Held{.session = 1, .grants_seen = 2, .numbers = {3, 4}},
       Ping{.session = 1, .serving = 2, .epoch = 3, .staged = 4, .sent_ns = -5, .channel_why = "zmq: on another host"},
       Bye{.session = 1},
@@ -141,6 +142,7 @@ TEST(Messages, WhatOtherHostsNeedComesThrough) {
   EXPECT_EQ(want.after_epoch, 4u);
   EXPECT_EQ(want.channel, ChannelKind::zmq);
   EXPECT_EQ(want.exactly, 5u);
+  EXPECT_EQ(want.serving, 6u);
   const auto ping = all_after_the_wire<Ping>().at(0);
   EXPECT_EQ(ping.epoch, 3u);
   EXPECT_EQ(ping.staged, 4u);
@@ -210,6 +212,7 @@ TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .mode = static_cast<Mode>(2)}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .highest_seen = kHighestSeenMax + 1}));
   EXPECT_TRUE(is_corrupt(Want{.after = ~std::uint64_t{0}}));
+  EXPECT_TRUE(is_corrupt(Want{.serving = kNumberMax + 1}));
   EXPECT_TRUE(is_corrupt(Want{.known_architectures = std::vector<Digest>(17)}));
   EXPECT_TRUE(is_corrupt(Held{.numbers = std::vector<VersionNumber>(kHeldMax + 1)}));
   EXPECT_TRUE(is_corrupt(Refusal{.code = static_cast<Code>(200)}));
