@@ -132,6 +132,8 @@ class PlannedPolicy final : public Policy {
     pass_over(row_);
   }
 
+  void forget_losses() override { std::ranges::fill(losses_, std::nan("")); }
+
   std::string text() const override { return std::string(kNames[static_cast<std::size_t>(kind_)]); }
 
   Explanation explain() const override {

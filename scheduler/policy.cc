@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/policy.h"
 
+#include <cmath>
 
 #include "core/base/format.h"
 #include "core/words/number.h"
@@ -45,14 +46,21 @@ class EpochEnd final : public Policy {
 class Online final : public Policy {
  public:
   Decision decide(const Observation& observation, const Situation& situation) override {
+    if (by_evaluations_) return decide_by_evaluations(observation, situation);
     policy_.learn(observation.loss);
-    const bool publish = policy_.decide(situation);
-    if (policy_.last().row == policy_.row()) weighed_at_ = observation.step;
-    return {.publish = publish, .reason = policy_.last().reason};
+    return weigh(observation, situation);
   }
-  void published(const Observation&) override { policy_.published(); }
+  void published(const Observation&) override {
+    policy_.published();
+    any_published_ = true;
+  }
   std::string text() const override { return "online"; }
   bool wants_first_version() const override { return true; }
+  void forget_losses() override {
+    policy_ = OnlinePolicy();
+    if (any_published_) policy_.published();
+    by_evaluations_ = true;
+  }
 
   Explanation explain() const override {
     const OnlineVerdict& last = policy_.last();
@@ -62,12 +70,39 @@ class Online final : public Policy {
             .present_loss = last.present_loss,
             .gain = last.gain,
             .stall_cost = last.stall_cost,
-            .next_in_steps = last.next_in_rows,
+            .next_in_steps = last.next_in_rows * steps_each_,
             .note = {}};
   }
 
  private:
+  Decision weigh(const Observation& observation, const Situation& situation) {
+    const bool publish = policy_.decide(situation);
+    if (policy_.last().row == policy_.row()) weighed_at_ = observation.step;
+    return {.publish = publish, .reason = policy_.last().reason};
+  }
+
+  /// An evaluation is a row of the policy's, which comes after as many steps as they came on average. Between two of
+  /// them nothing is learnt and nothing is published.
+  Decision decide_by_evaluations(const Observation& observation, const Situation& situation) {
+    ++steps_;
+    if (!std::isfinite(observation.loss)) return {};
+    if (evaluations_++ == 0) first_at_ = steps_;
+    policy_.learn(observation.loss);
+    if (evaluations_ < 2) return {};
+    steps_each_ = static_cast<double>(steps_ - first_at_) / static_cast<double>(evaluations_ - 1);
+    Situation by_rows = situation;
+    by_rows.step *= steps_each_;
+    by_rows.rows_left /= steps_each_;
+    return weigh(observation, by_rows);
+  }
+
   OnlinePolicy policy_;
+  bool any_published_ = false;
+  bool by_evaluations_ = false;
+  std::uint64_t steps_ = 0;  ///< Since evaluations decide; so are the next two.
+  std::uint64_t first_at_ = 0;
+  std::uint64_t evaluations_ = 0;
+  double steps_each_ = 1;
   std::uint64_t weighed_at_ = 0;
 };
 

@@ -29,6 +29,9 @@ class Policy {
   virtual Decision decide(const Observation& observation, const Situation& situation) = 0;
   /// Reports a publish of the version of the last decided iteration (before any: of the initial version).
   virtual void published(const Observation& observation) = 0;
+  /// The losses so far are of another kind than those to come: training losses, and from now on losses of evaluations,
+  /// with NaN for each iteration without one.
+  virtual void forget_losses() {}
   /// As parse_policy() takes it.
   virtual std::string text() const = 0;
   virtual Explanation explain() const { return {}; }

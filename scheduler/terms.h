@@ -4,6 +4,7 @@
 /// A scheduler's words: the observations that a training loop gives it, its options, and its reasons.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,10 @@ namespace freshet {
 struct Observation {
   std::uint64_t step = 0;  ///< Grows by one from iteration to iteration. A step that jumps back starts a new count.
   double loss = 0;         ///< NaN: no loss.
+  /// The loss of an evaluation of this iteration's version on data that the training does not see; NaN: none was made.
+  /// From the first one on, evaluations alone decide when to publish, and `loss` counts no more: a model that overfits
+  /// has ever better training losses. `online` then publishes only versions that were evaluated.
+  double eval_loss = std::numeric_limits<double>::quiet_NaN();
   bool epoch_end = false;
   Time at{};
 };

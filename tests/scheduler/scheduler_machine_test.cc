@@ -22,10 +22,10 @@ class Loop {
   explicit Loop(const SchedulerOptions& options) : machine_(*ScheduleMachine::make(options)) {}
 
   void start() { machine_.published(now_, milliseconds(500)); }
-  void step(double loss, bool publishes = true) {
+  void step(double loss, bool publishes = true, double eval_loss = std::nan("")) {
     now_ += milliseconds(10);
     ++step_;
-    const bool due = machine_.observe({.step = step_, .loss = loss, .at = now_});
+    const bool due = machine_.observe({.step = step_, .loss = loss, .eval_loss = eval_loss, .at = now_});
     if (Policy::Work work = machine_.take_work()) {
       works_at_once ? work()() : works_.push_back(std::move(work));
     }
@@ -179,6 +179,63 @@ TEST(ScheduleMachine, GoesOnWhileItsPlanIsMade) {
     EXPECT_EQ(late.due()[1], missed_some ? 221U : prompt.due()[1]) << schedule;
     EXPECT_EQ(after(late.due(), 221), after(prompt.due(), 221)) << schedule;
   }
+}
+
+/// Overfits from step 1000 on: the training's loss falls, the evaluation's rises.
+double training_loss(int step) { return 2 * std::exp(-static_cast<double>(step) / 800); }
+double evaluation_loss(int step) { return 3 + std::fabs(1000.0 - static_cast<double>(step)) / 500; }
+
+TEST(ScheduleMachine, EvaluationsDecideWhereThereAreSome) {
+  for (const int each : {1, 25}) {
+    Loop told({.schedule = "online", .limits = {.steps = 3000}});
+    Loop untold({.schedule = "online", .limits = {.steps = 3000}});
+    for (Loop* loop : {&told, &untold}) loop->start();
+    for (int step = 1; step <= 3000; ++step) {
+      const bool evaluates = step > 200 && step % each == 0;
+      told.step(training_loss(step), true, evaluates ? evaluation_loss(step) : std::nan(""));
+      untold.step(training_loss(step));
+    }
+    const auto between = [](const Loop& loop, std::uint64_t from, std::uint64_t to) {
+      return std::ranges::count_if(loop.due(), [&](std::uint64_t step) { return step > from && step <= to; });
+    };
+    // A turn is believed when some evaluations have shown it.
+    const std::uint64_t turned = 1100 + 8 * static_cast<std::uint64_t>(each);
+    EXPECT_GT(between(told, 200, 1000), 3) << each;
+    EXPECT_GT(between(untold, turned, 3000), 0) << each;
+    EXPECT_EQ(between(told, turned, 3000), 0) << each << ": later versions are worse than the served one";
+    for (const std::uint64_t step : told.due()) {
+      EXPECT_TRUE(step <= 225 || step % static_cast<std::uint64_t>(each) == 0) << "@" << step << " was not evaluated";
+    }
+  }
+}
+
+/// Another scale than the training's, so that none of its losses may be compared with one.
+TEST(ScheduleMachine, NoTrainingLossIsComparedWithAnEvaluation) {
+  for (const double scale : {0.01, 100.0}) {
+    Loop loop({.schedule = "online", .limits = {.steps = 3000}});
+    loop.start();
+    for (int step = 1; step <= 2000; ++step) {
+      const double loss = 2 * std::exp(-static_cast<double>(step) / 300) + 0.3;
+      loop.step(loss, true, step > 300 ? scale * loss : std::nan(""));
+    }
+    const auto later = std::ranges::count_if(loop.due(), [](std::uint64_t step) { return step > 320 && step <= 1000; });
+    EXPECT_GT(later, 3) << scale;
+  }
+}
+
+TEST(ScheduleMachine, APlanIsMadeFromEvaluationsWhereThereAreSome) {
+  const SchedulerOptions options{.schedule = "optimal", .warmup_steps = 200, .limits = {.steps = 2000}};
+  Loop evaluated(options);
+  Loop trained(options);
+  for (Loop* loop : {&evaluated, &trained}) loop->start();
+  for (int step = 1; step <= 400; ++step) {
+    const double loss = 2 * std::exp(-static_cast<double>(step) / 300) + 0.3;
+    evaluated.step(7, true, step > 40 ? loss : std::nan(""));
+    trained.step(step > 40 ? loss : std::nan(""));
+  }
+  EXPECT_FALSE(trained.last().explanation.curve.empty());
+  EXPECT_EQ(evaluated.last().explanation.curve, trained.last().explanation.curve);
+  EXPECT_EQ(evaluated.due(), trained.due());
 }
 
 TEST(ScheduleMachine, APlanKnowsWhatAStallCosts) {
