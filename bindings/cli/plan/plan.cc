@@ -19,6 +19,8 @@
 namespace freshet::cli {
 namespace {
 
+constexpr const char* kEvalLoss = "eval_loss";
+
 struct PlanArguments {
   std::string file;
   std::string step_ms;
@@ -30,6 +32,7 @@ struct PlanArguments {
   std::int64_t epoch_steps = 0;
   std::int64_t steps = 0;
   bool replay = false;
+  std::string decide_on = "loss";
   std::string plot;
 };
 
@@ -88,7 +91,12 @@ Result<ExitCode> plan(Program& program, const PlanArguments& arguments) {
   FRESHET_ASSIGN(
       const ReplayClock clock,
       ReplayClock::make(timing, {.warmup = arguments.warmup, .rows = rows, .requests = arguments.inferences}));
-  const auto warmup_losses = std::span(table.losses).first(static_cast<std::size_t>(arguments.warmup));
+  if (arguments.decide_on == kEvalLoss && !table.has_eval_losses) {
+    return fail(Code::invalid_argument,
+                format("--decide-on {}: {} has no column {}", kEvalLoss, arguments.file, kEvalLoss));
+  }
+  const std::span<const double> losses = arguments.decide_on == kEvalLoss ? table.costs : table.losses;
+  const auto warmup_losses = losses.first(static_cast<std::size_t>(arguments.warmup));
   const auto is_finite = [](double loss) { return std::isfinite(loss); };
   if (!arguments.replay && std::ranges::none_of(warmup_losses, is_finite)) {
     return fail(Code::invalid_argument,
@@ -99,9 +107,9 @@ Result<ExitCode> plan(Program& program, const PlanArguments& arguments) {
     program.out.log(format("nothing to plan with ({}): fixed, greedy and optimal are every {} steps", planned.note,
                            planned.fixed.interval));
   }
-  FRESHET_ASSIGN(const Contenders contenders, arguments.replay
-                                                  ? replayed_contenders(clock, planned, arguments.epoch_steps, table)
-                                                  : predicted_contenders(clock, planned, arguments.epoch_steps));
+  FRESHET_ASSIGN(const Contenders contenders,
+                 arguments.replay ? replayed_contenders(clock, planned, arguments.epoch_steps, table, losses)
+                                  : predicted_contenders(clock, planned, arguments.epoch_steps));
   for (const Contender& contender : contenders) {
     if (!contender.judged || contender.judged->exact) continue;
     program.out.log(format("{}: the search was cut off, a slightly better list may exist", contender.name));
@@ -146,8 +154,14 @@ void add_plan(CLI::App& root, Program& program) {
   count("--inferences", arguments->inferences, "number of inferences from the end of the warm-up on")->required();
   count("--epoch-steps", arguments->epoch_steps, "steps of an epoch, to compare with publishing at its end");
   count("--steps", arguments->steps, "the training's last row; default: as long as there are inferences");
-  command.add_flag("--replay", arguments->replay,
-                   "the file has the whole run: compute each schedule's cost from its losses");
+  CLI::Option* const replay = command.add_flag(
+      "--replay", arguments->replay, "the file has the whole run: compute each schedule's cost from its losses");
+  command
+      .add_option("--decide-on", arguments->decide_on,
+                  "the losses that fixed, greedy, optimal and online see: loss (default) or eval_loss")
+      ->check(CLI::IsMember({"loss", kEvalLoss}))
+      ->type_name("COLUMN")
+      ->needs(replay);
   command.add_option("--plot", arguments->plot, "draw curve, band and publishes into this file, with gnuplot")
       ->type_name("FILE.svg|FILE.png");
   command.footer(

@@ -54,11 +54,11 @@ Result<Contenders> predicted_contenders(const ReplayClock& clock, const Plan& pl
 }
 
 Result<Contenders> replayed_contenders(const ReplayClock& clock, const Plan& plan, std::int64_t epoch_steps,
-                                       const LossTable& table) {
+                                       const LossTable& table, std::span<const double> losses) {
   const auto costs = std::span(table.costs).subspan(static_cast<std::size_t>(clock.horizon().warmup - 1));
   Judge judge(clock, costs);
   FRESHET_TRY(judge.add_planned(plan, epoch_steps));
-  FRESHET_TRY(judge.add("online", publishes_of(*online_schedule(clock), clock, table.losses)));
+  FRESHET_TRY(judge.add("online", publishes_of(*online_schedule(clock), clock, losses)));
   FRESHET_ASSIGN(auto oracle, optimal_schedule(clock, costs));
   FRESHET_TRY(judge.add("oracle", std::move(oracle.rows), oracle.exact));
   return judge.take();

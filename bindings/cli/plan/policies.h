@@ -33,8 +33,9 @@ using Contenders = std::vector<Contender>;
 /// The schedules of the plan, at the losses that it predicts. `epoch_steps` is 0 where there are no epochs.
 Result<Contenders> predicted_contenders(const ReplayClock& clock, const Plan& plan, std::int64_t epoch_steps);
 
-/// All of them, at the costs that the whole run had. REQUIRES: table.rows() == clock.horizon().rows.
+/// All of them, at the costs that the whole run had. `losses` are those that `online` decides by, one for each row.
+/// REQUIRES: table.rows() == clock.horizon().rows == losses.size().
 Result<Contenders> replayed_contenders(const ReplayClock& clock, const Plan& plan, std::int64_t epoch_steps,
-                                       const LossTable& table);
+                                       const LossTable& table, std::span<const double> losses);
 
 }  // namespace freshet::cli

@@ -107,6 +107,28 @@ TEST(Plan, AReplaySumsWhatEachScheduleCosts) {
   }
 }
 
+TEST(Plan, ThatDecidesOnEvalLossSeesNoOther) {
+  TemporaryFolder folder;
+  const Training training = random_training();
+  Training evaluated = training;
+  evaluated.losses = training.eval_losses;
+  const std::vector<std::string> decide = {"--replay", "--json", "--decide-on", "eval_loss"};
+  const Json both = run(line(written(folder, csv_of(training, true)), decide)).json()["policies"];
+  const Json alone =
+      run(line(written(folder, csv_of(evaluated, false), "alone.csv"), {"--replay", "--json"})).json()["policies"];
+  for (const char* name : {"fixed", "greedy", "optimal", "online", "oracle"}) {
+    ASSERT_TRUE(both[name].is_object()) << name;
+    EXPECT_EQ(both[name]["publishes"], alone[name]["publishes"]) << name;
+    EXPECT_EQ(both[name]["cil"], alone[name]["cil"]) << name;
+  }
+  const Ended without = run(line(written(folder, csv_of(training, false), "without.csv"), decide));
+  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_THAT(without.err, HasSubstr("has no column eval_loss"));
+  const Ended unplayed = run(line(written(folder, csv_of(training, true)), {"--decide-on", "eval_loss"}));
+  EXPECT_NE(unplayed.exit_code, 0);
+  EXPECT_THAT(unplayed.err, HasSubstr("--replay"));
+}
+
 TEST(Plan, OneRowIsOneStepWhateverItsStepSays) {
   TemporaryFolder folder;
   const Training training = random_training();
