@@ -82,6 +82,8 @@ class LogMachine {
   LogId own_token() const;
 
   Role role() const { return role_; }
+  /// No batch waits or is in flight.
+  bool is_settled() const { return !appender_.is_busy() && waiting_.empty(); }
   /// At the last record that this member read. An owner's state has all its applied batches.
   const LogState& state() const { return tail_.state(); }
   /// True once the member has seen the end of the log. Position 0 then means that there is no log.
