@@ -134,7 +134,7 @@ void LogMachine::claim(Time now) {
 void LogMachine::update_claim(Time now) {
   const LogState& state = tail_.state();
   const auto& owner = state.owner();
-  if (owner && owner->id == options_.self.id) return on_owned();
+  if (owner && owner->id == options_.self.id) return on_owned(now);
   if (appender_.is_busy()) return;
   if (gives_up_) return end_claim(Error(Code::cancelled, "the claim was given up"));
   if (claim_ == Claim::looks) {
@@ -188,20 +188,22 @@ void LogMachine::end_claim(Error error) {
   claim_error_ = std::move(error);
 }
 
-void LogMachine::on_owned() {
+void LogMachine::on_owned(Time now) {
+  renewal_due_ = now + std::chrono::seconds(options_.own_token_life_s) / 2;
+  renewal_waits_ = false;
   role_ = gives_up_ ? Role::ending : Role::owns;
   tail_.set_pause(look_every());
   keeper_.start(tail_.state());
 }
 
 LogId LogMachine::own_token() const {
-  return {.high = options_.first_token.high, .low = options_.first_token.low + ownerships_};
+  return {.high = options_.first_token.high, .low = options_.first_token.low + own_tokens_};
 }
 
 void LogMachine::on_lost() {
   const bool ended = role_ == Role::ending;
   role_ = Role::follows;
-  ++ownerships_;  // The next one has another token.
+  own_tokens_ += 2;  // A renewal may stand, too.
   look_counted_.reset();
   keeper_.stop();
   const std::string why = tail_.state().owner() ? owner_text() + " owns the repository now"
@@ -217,13 +219,7 @@ void LogMachine::on_lost() {
 void LogMachine::compose(Time now) {
   if (appender_.is_busy()) return;
   const LogState& state = tail_.state();
-  if (role_ == Role::owns) {
-    if (auto batch = keeper_.take_batch(state)) {
-      const std::size_t bytes = size_of(*batch);
-      waiting_.push_back({.number = 0, .batch = std::move(*batch), .bytes = bytes, .deadline = now + options_.append});
-      waiting_bytes_ += bytes;
-    }
-  }
+  if (role_ == Role::owns) queue_own_batches(now);
   BatchCheck check(state, options_.broken);
   std::size_t bytes = 0;
   while (!waiting_.empty() && in_flight_.size() + 1 < kBatchesMax && bytes + waiting_.front().bytes <= kBatchBytesMax) {
@@ -247,6 +243,25 @@ void LogMachine::compose(Time now) {
   begin_record(ends ? RecordKind::end : RecordKind::batches, now);
 }
 
+// What the owner appends for itself.
+void LogMachine::queue_own_batches(Time now) {
+  const auto queue = [this, now](From from, Batch batch) {
+    const std::size_t bytes = size_of(batch);
+    waiting_.push_back(
+        {.number = 0, .from = from, .batch = std::move(batch), .bytes = bytes, .deadline = now + options_.append});
+    waiting_bytes_ += bytes;
+  };
+  if (auto batch = keeper_.take_batch(tail_.state())) queue(From::keeper, std::move(*batch));
+  if (renewal_waits_ || now < renewal_due_) return;
+  Batch renewal;
+  LogId next = own_token();
+  ++next.low;
+  renewal.grants.push_back({.token = next, .life_s = options_.own_token_life_s});
+  renewal_waits_ = true;
+  renewal_due_ = now + std::chrono::seconds(options_.own_token_life_s) / 2;
+  queue(From::renewal, std::move(renewal));
+}
+
 void LogMachine::give_up(Time now) {
   if (role_ == Role::owns) role_ = Role::ending;
   gives_up_ = true;
@@ -263,8 +278,11 @@ Result<std::uint64_t> LogMachine::append(Batch batch, Time now) {
   if (waiting_.size() >= options_.waiting_batches_max || waiting_bytes_ + bytes > options_.waiting_bytes_max) {
     return fail(Code::unavailable, format("{} batches wait for the object store already", waiting_.size()));
   }
-  waiting_.push_back(
-      {.number = ++last_batch_, .batch = std::move(batch), .bytes = bytes, .deadline = now + options_.append});
+  waiting_.push_back({.number = ++last_batch_,
+                      .from = From::caller,
+                      .batch = std::move(batch),
+                      .bytes = bytes,
+                      .deadline = now + options_.append});
   waiting_bytes_ += bytes;
   update(now);
   return last_batch_;
@@ -304,10 +322,15 @@ void LogMachine::end_late_batches(Time now) {
 
 void LogMachine::tell(Waiting& waiting, BatchEnd::Outcome outcome, Error error) {
   if (waiting.is_told) return;
-  if (waiting.number == 0) {
-    // The keeper's batch stays in flight until it is settled.
+  if (waiting.from != From::caller) {
+    // The owner's own batch stays in flight until it is settled.
     if (outcome == BatchEnd::Outcome::unknown) return;
-    keeper_.on_batch_end();
+    if (waiting.from == From::keeper) keeper_.on_batch_end();
+    if (waiting.from == From::renewal) {
+      renewal_waits_ = false;
+      if (outcome == BatchEnd::Outcome::applied) ++own_tokens_;
+      if (outcome != BatchEnd::Outcome::applied) renewal_due_ = Time{};  // Again, at once.
+    }
   } else {
     ends_.push_back({.batch = waiting.number, .outcome = outcome, .error = std::move(error)});
   }

@@ -78,7 +78,8 @@ class LogMachine {
   /// The owner looks through all uploaded objects once, and condemns those that nobody can name any more.
   void sweep() { keeper_.sweep(); }
   bool is_sweeping() const { return keeper_.is_sweeping(); }
-  /// The upload token that this ownership began with; for the owner's own objects. It ends like any other.
+  /// An upload token for the owner's own objects. The owner draws a new one when half of its life is over, so an object
+  /// has the other half to be named.
   LogId own_token() const;
 
   Role role() const { return role_; }
@@ -101,8 +102,10 @@ class LogMachine {
 
  private:
   enum class Claim : std::uint8_t { looks, challenges, waits, takes };
+  enum class From : std::uint8_t { caller, keeper, renewal };
   struct Waiting {
-    std::uint64_t number = 0;  ///< 0: the keeper's own.
+    std::uint64_t number = 0;  ///< Of a caller's.
+    From from = From::caller;
     Batch batch;
     std::size_t bytes = 0;
     Time deadline;
@@ -117,7 +120,8 @@ class LogMachine {
   void update_claim(Time now);
   void begin_record(RecordKind kind, Time now);
   void end_claim(Error error);
-  void on_owned();
+  void on_owned(Time now);
+  void queue_own_batches(Time now);
   void on_lost();
   void compose(Time now);
   void end_late_batches(Time now);
@@ -140,7 +144,10 @@ class LogMachine {
   Time challenge_stands_{};
   std::optional<Error> claim_error_;
   bool gives_up_ = false;
-  std::uint64_t ownerships_ = 0;  ///< That ended.
+
+  std::uint64_t own_tokens_ = 0;  ///< That were used before the present one.
+  Time renewal_due_{};
+  bool renewal_waits_ = false;
 
   std::uint64_t last_batch_ = 0;
   std::size_t waiting_bytes_ = 0;

@@ -18,7 +18,7 @@ namespace freshet::log {
 struct LogOptions {
   LogMember self;     ///< `id` is random, drawn for each life of a process.
   LogId first_token;  ///< Random. LogMachine::own_token() comes from it.
-  std::uint32_t own_token_life_s = 24 * 3600;
+  std::uint32_t own_token_life_s = 2 * 3600;
 
   Duration look = std::chrono::seconds(1);
   /// An owner answers names for so long after the start of its last look.

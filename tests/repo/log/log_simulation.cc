@@ -31,8 +31,9 @@ constexpr Duration kQuiet = std::chrono::seconds(130);  ///< Longer than a write
 class LogWorld : LogNetwork {
  public:
   LogWorld(std::uint64_t seed, BrokenRule broken) : LogNetwork(seed, kGrace), broken_(broken) {
-    records_per_snapshot_ = 6 + below(30);
-    append_ = some(8 * kSecond, 40 * kSecond);
+    records_per_snapshot_ = 4 + below(20);
+    own_token_life_s_ = static_cast<std::uint32_t>(10 + below(60));
+    append_ = some(15 * kSecond, 60 * kSecond);
   }
 
   LogOutcome run() {
@@ -101,6 +102,7 @@ class LogWorld : LogNetwork {
     log::LogOptions options;
     options.self = {.id = draw_id(), .address = format("sim://{}", i), .public_key = ""};
     options.first_token = draw_id();
+    options.own_token_life_s = own_token_life_s_;
     options.append = append_;
     options.records_per_snapshot = records_per_snapshot_;
     options.snapshot_part_bytes = 300;
@@ -258,7 +260,7 @@ class LogWorld : LogNetwork {
     Answer none;
     none.kind = Answer::Kind::unsettled;
     at(2 * kSecond, [told, none] { told(none); });
-    if (nodes_[i].machine->role() != Role::ending) sleep(i, some(kSecond, 15 * kSecond));
+    if (nodes_[i].machine->role() != Role::ending) sleep(i, some(kSecond, 25 * kSecond));
   }
 
   /// Owners that slept wake while another member takes the log, with a slow way to the store.
@@ -419,12 +421,13 @@ class LogWorld : LogNetwork {
     oracle_.check_all_swept();
     // A reader that comes late sees the same.
     start(kReader);
-    run_until(now_ + 10 * kSecond);
+    run_until(now_ + 8 * kSecond);
+    const std::uint64_t records = oracle_.records();  // The owner may append while the reader looks.
+    run_until(now_ + 2 * kSecond);
     const log::LogState& state = nodes_[kReader].machine->state();
     look_at_state(kReader);
-    if (state.position() != oracle_.records()) {
-      own_violation_ = format("a reader got to record {} of {}", state.position(), oracle_.records());
-    }
+    if (state.position() < records)
+      own_violation_ = format("a reader got to record {} of {}", state.position(), records);
   }
 
   void finish() {
@@ -445,6 +448,7 @@ class LogWorld : LogNetwork {
   const BrokenRule broken_;
   std::uint64_t records_per_snapshot_ = 0;
   Duration append_{};
+  std::uint32_t own_token_life_s_ = 0;
   LogOutcome outcome_;
   Node nodes_[kNodes];
   Writer writers_[kWriters];
