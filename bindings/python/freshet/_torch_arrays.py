@@ -71,7 +71,6 @@ def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
 
 
 def _from_numpy(array: np.ndarray) -> torch.Tensor:
-    for dtype, (_, bits, name, _) in _BITS.items():
     """In the array's memory. What is packed, and no type of PyTorch's, comes as its bytes."""
     packed = packed_of(array)
     if packed is not None:
@@ -80,6 +79,7 @@ def _from_numpy(array: np.ndarray) -> torch.Tensor:
         if kind != "f4" or _PAIRS is None or not shape or shape[-1] % 2 != 0:
             return row
         return row.reshape(*shape[:-1], shape[-1] // 2).view(_PAIRS)
+    for dtype, (_, bits, name, _) in _BITS.items():
         if array.dtype.name == name:
             return _from_numpy(array.view(bits)).view(dtype)
     with warnings.catch_warnings():
