@@ -1,17 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/host/folder_news.h"
 
+#include <fcntl.h>
+
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
 #include "core/base/format.h"
+#include "core/base/log.h"
 
 namespace freshet {
+namespace {
+
+/// Said once: whoever asks for news looks at the folder itself now and then where there are none.
+void tell_once(const Error& error) {
+  static std::atomic_flag told;
+  if (told.test_and_set()) return;
+  log_line(LogLevel::warning,
+           format("{}. Until then folders are looked at now and then, and news come later", error.message()));
+}
+
+/// The system's own words speak of open files and of disks.
+Result<FolderNews> no_news(const std::string& folder, std::string_view what, std::string_view limit) {
+  Error error(Code::out_of_space,
+              format("watch {}: this user has no inotify {} left; raise {} or end programs that watch files", folder,
+                     what, limit));
+  tell_once(error);
+  return fail(std::move(error));
+}
+
+/// EMFILE is also said where the process itself has no descriptor left.
+bool has_descriptor_left() { return static_cast<bool>(FileDescriptor(::open("/", O_PATH | O_CLOEXEC))); }
+
+}  // namespace
 
 Result<FolderNews> FolderNews::open(const std::string& folder, std::uint32_t events) {
   FileDescriptor descriptor(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  if (!descriptor || ::inotify_add_watch(descriptor.get(), folder.c_str(), events | IN_ONLYDIR) < 0) {
+  if (!descriptor && errno == EMFILE && has_descriptor_left()) {
+    return no_news(folder, "instance", "fs.inotify.max_user_instances");
+  }
+  if (!descriptor) return fail_errno(errno, format("watch {}", folder));
+  if (::inotify_add_watch(descriptor.get(), folder.c_str(), events | IN_ONLYDIR) < 0) {
+    if (errno == ENOSPC) return no_news(folder, "watch", "fs.inotify.max_user_watches");
     return fail_errno(errno, format("watch {}", folder));
   }
   return FolderNews(std::move(descriptor));

@@ -19,8 +19,8 @@ namespace freshet {
 /// One thread at a time.
 class FolderNews {
  public:
-  /// `events` are inotify's. not_found or failed_precondition when there is no such folder; other codes when the system
-  /// has no watches left: the caller then looks itself, now and then.
+  /// `events` are inotify's. not_found or failed_precondition when there is no such folder. out_of_space, logged once:
+  /// this user has no inotify instances or watches left. The caller then looks itself, now and then.
   static Result<FolderNews> open(const std::string& folder, std::uint32_t events);
 
   /// Readable when there is something to take.

@@ -24,12 +24,24 @@ namespace {
 constexpr std::size_t kFilesMax = 16 * 1024;
 constexpr std::size_t kServersMax = 1024;
 
-std::string default_folder() {
-  if (const char* run = std::getenv("FRESHET_RUN_DIR"); run != nullptr && *run != '\0') return run;
+struct DefaultFolder {
+  std::string path;
+  std::string_view named_by;  ///< A variable; empty for none.
+};
+
+DefaultFolder default_folder() {
+  if (const char* run = std::getenv("FRESHET_RUN_DIR"); run != nullptr && *run != '\0') return {run, "FRESHET_RUN_DIR"};
   if (const char* xdg = std::getenv("XDG_RUNTIME_DIR"); xdg != nullptr && *xdg == '/') {
-    return std::string(xdg) + "/freshet";
+    return {std::string(xdg) + "/freshet", "XDG_RUNTIME_DIR"};
   }
-  return format("/tmp/freshet-{}", ::geteuid());
+  return {format("/tmp/freshet-{}", ::geteuid()), {}};
+}
+
+/// With what to do where nobody gave the folder.
+Error with_way_out(const Error& error, const DefaultFolder& folder) {
+  const std::string named = folder.named_by.empty() ? "" : format(" (named by {})", folder.named_by);
+  return {error.code(), format("{}{}; set FRESHET_RUN_DIR to a folder of your own (mode 0700), in a folder that exists",
+                               error.message(), named)};
 }
 
 /// Reads the files themselves whenever it is asked, so its answers are never older than the question.
@@ -68,10 +80,13 @@ class HostModelWatch final : public Directory::Watch {
 
 Result<std::unique_ptr<HostDirectory>> HostDirectory::open(const std::string& folder) {
   std::error_code failure;
-  const std::string path = std::filesystem::absolute(folder.empty() ? default_folder() : folder, failure).string();
+  const DefaultFolder by_default = folder.empty() ? default_folder() : DefaultFolder{};
+  const std::string path = std::filesystem::absolute(folder.empty() ? by_default.path : folder, failure).string();
   if (failure) return fail(Code::io_error, format("host directory {}: {}", folder, failure.message()));
-  FRESHET_ASSIGN(std::shared_ptr<HostFolder> opened, HostFolder::open(path));
-  return std::unique_ptr<HostDirectory>(new HostDirectory(std::move(opened), folder.empty()));
+  Result<std::shared_ptr<HostFolder>> opened = HostFolder::open(path);
+  if (!opened && folder.empty()) return fail(with_way_out(opened.error(), by_default));
+  if (!opened) return fail(std::move(opened).error());
+  return std::unique_ptr<HostDirectory>(new HostDirectory(std::move(*opened), folder.empty()));
 }
 
 Result<std::unique_ptr<Directory::Claim>> HostDirectory::claim(const std::string& model) {

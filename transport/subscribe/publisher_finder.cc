@@ -2,6 +2,9 @@
 #include "transport/subscribe/publisher_finder.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "core/base/digest.h"
@@ -17,6 +20,20 @@ constexpr Duration kLookAgainMax = std::chrono::seconds(32);
 /// How long one of several may be silent.
 constexpr Duration kLookForOthers = std::chrono::seconds(1);
 constexpr Duration kFirstAnswer = std::chrono::seconds(1);
+
+constexpr std::string_view kIpcPrefix = "ipc://";
+
+/// Of what this_host() says: whether both run under one kernel, in whatever network.
+bool is_same_boot(std::string_view one, std::string_view other) {
+  const std::string_view boot = one.substr(0, one.find('/'));
+  return !boot.empty() && boot == other.substr(0, other.find('/'));
+}
+
+/// The name of a hub's socket has a random part, so a file of that name is the hub's.
+bool is_socket(const std::string& address) {
+  std::error_code failure;
+  return std::filesystem::is_socket(address.substr(kIpcPrefix.size()), failure);
+}
 
 }  // namespace
 
@@ -100,7 +117,10 @@ bool PublisherFinder::worth_telling(Time now) const {
 
 Result<std::string> PublisherFinder::usable_address(const Directory::Entry& entry) const {
   const bool same_host = entry.host.empty() || entry.host == host_;
-  const auto usable = [&](const std::string& address) { return same_host || !address.starts_with("ipc://"); };
+  // A container with a network of its own may still share the folder of the socket.
+  const auto usable = [&](const std::string& address) {
+    return same_host || !address.starts_with(kIpcPrefix) || (is_same_boot(entry.host, host_) && is_socket(address));
+  };
   if (usable(entry.control)) return entry.control;
   const auto other = std::find_if(entry.also.begin(), entry.also.end(), usable);
   if (other != entry.also.end()) return *other;

@@ -3,7 +3,7 @@
 
 /// Addresses of sockets, as people write them and as ZeroMQ takes them: a socket of this user's ("ipc://" and an
 /// absolute path) or a port ("tcp://127.0.0.1:7070", "tcp://[::1]:7070", "tcp://trainer.example:7070"; to listen also
-/// "tcp://*:7070", every IPv4 interface, and "tcp://[::]:7070", every interface). Closed by default: who has no keys
+/// "tcp://*:7070", every interface, and "tcp://0.0.0.0:7070", every one of IPv4). Closed by default: who has no keys
 /// gets no further than loopback.
 
 #include <optional>

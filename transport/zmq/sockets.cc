@@ -2,6 +2,7 @@
 #include "transport/zmq/sockets.h"
 
 #include <cstring>
+#include <string_view>
 
 #include "core/base/format.h"
 #include "transport/protocol/messages.h"
@@ -29,6 +30,7 @@ constexpr int kBacklog = 256;
 constexpr std::int64_t kCurveBytes = 64;
 /// What a part of a message takes on the wire beside its bytes, at most: its length and flags, and what CURVE adds.
 constexpr std::uint64_t kPartBytes = 9 + 33;
+constexpr std::string_view kEveryInterface = "tcp://*:";
 /// Not empty, so that the Authenticator is asked.
 constexpr const char* kDomain = "freshet";
 /// Not ZMQ_EVENT_ACCEPT_FAILED: where descriptors run out there are millions of those a minute.
@@ -70,7 +72,8 @@ Result<ZmqSocket> make_socket(zmq::context_t& context, zmq::socket_type type, So
   try {
     zmq::socket_t socket(context, type);
     socket.set(zmq::sockopt::linger, 0);
-    socket.set(zmq::sockopt::ipv6, address.is_ipv6());
+    // ZeroMQ falls back to IPv4 where the host has no IPv6.
+    socket.set(zmq::sockopt::ipv6, address.is_ipv6() || address.text().starts_with(kEveryInterface));
     socket.set(zmq::sockopt::handshake_ivl, kHandshakeMsMax);
     socket.set(zmq::sockopt::heartbeat_ivl, 0);
     socket.set(zmq::sockopt::rcvhwm, 0);
@@ -108,8 +111,11 @@ Result<ZmqSocket> make_listener(zmq::context_t& context, zmq::socket_type type, 
   }
   // Where it is bound, for an address that left the port to the system.
   try {
+    const bool is_every = bound->address.text().starts_with(kEveryInterface);
     FRESHET_ASSIGN(bound->address,
                    SocketAddress::parse(bound->socket.get(zmq::sockopt::last_endpoint), true, Reach::any_host));
+    // A neighbour goes by IPv4's loopback: a host may have IPv6 and no loopback of it.
+    if (is_every) bound->address = bound->address.at_host("*");
   } catch (const zmq::error_t& error) {
     return fail(Code::unavailable, format("bind {}: {}", bound->address.text(), error.what()));
   }

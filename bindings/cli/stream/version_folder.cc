@@ -28,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kWeightsFileEnd = ".safetensors";
+constexpr std::uint64_t kFileNameBytesMax = 4096;
 
 /// What engines need: weights and buffers.
 std::vector<TensorView> tensors_of(const Snapshot& snapshot) {
@@ -116,13 +117,27 @@ Status VersionFolder::point_latest_to(const std::string& file_name) const {
   const std::string link = folder_ + "/latest";
   const std::string aside = format("{}/.latest.{}", folder_, ::getpid());
   (void)::unlink(aside.c_str());
-  if (::symlink(file_name.c_str(), aside.c_str()) != 0) return fail_errno(errno, format("link {}", aside));
+  if (::symlink(file_name.c_str(), aside.c_str()) != 0) {
+    // FAT, some shares and object stores as folders have no links: there `latest` is a file with the name.
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS) return fail_errno(errno, format("link {}", aside));
+    return write_text_file(link, file_name + "\n");
+  }
   if (::rename(aside.c_str(), link.c_str()) != 0) {
     const int error = errno;
     (void)::unlink(aside.c_str());
     return fail_errno(error, format("link {}", link));
   }
   return system_env().sync_folder(folder_);
+}
+
+/// Empty where nothing is.
+std::string VersionFolder::name_of_latest() const {
+  const std::string path = folder_ + "/latest";
+  std::error_code error;
+  const fs::path target = fs::read_symlink(path, error);
+  if (!error) return target.filename().string();
+  const auto text = read_text_file(path, kFileNameBytesMax);
+  return text ? text->substr(0, text->find('\n')) : std::string();
 }
 
 Result<bool> VersionFolder::remove_all_but(const std::string& model, std::uint64_t count) {
@@ -136,7 +151,7 @@ Result<bool> VersionFolder::remove_all_but(const std::string& model, std::uint64
   }
   if (error) return fail_errno(error.value(), format("read folder {}", folder_));
   std::ranges::sort(files, std::greater());
-  const std::string latest = fs::read_symlink(folder_ + "/latest", error).filename().string();
+  const std::string latest = name_of_latest();
   bool removed = false;
   for (std::size_t i = count; i < files.size(); ++i) {
     if (files[i].second == latest) continue;

@@ -42,7 +42,7 @@ class VersionWriter {
 
 /// A folder of versions as safetensors files, DIR/MODEL@V.safetensors, each whole or not there at all, and a symbolic
 /// link DIR/latest that points to the newest; it is replaced in one step, so a reader finds one whole version or
-/// another.
+/// another. On a file system without symbolic links, DIR/latest is a file with the newest one's name and a line break.
 class VersionFolder final : public VersionWriter {
  public:
   /// Makes the folder when there is none.
@@ -54,6 +54,7 @@ class VersionFolder final : public VersionWriter {
   Result<std::string> write_one(const std::string& model, Snapshot& snapshot) override;
   Result<bool> remove_all_but(const std::string& model, std::uint64_t count) override;
   Status point_latest_to(const std::string& file_name) const;
+  std::string name_of_latest() const;
 
   std::string folder_;
 };

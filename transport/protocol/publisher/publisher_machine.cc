@@ -159,10 +159,11 @@ void PublisherMachine::welcome(const PublisherSession& session) {
   // A subscriber that is older than a kind of channels does not know the kind's number.
   std::vector<ChannelOffer> offers = options_.channels;
   std::erase_if(offers, [&](const ChannelOffer& offer) { return (session.hello().channels & bit(offer.kind)) == 0; });
+  const bool is_near = options_.host.empty() || session.hello().host == options_.host;
   out_.send(session.peer(), Welcome{.session = session.hello().session,
                                     .run = options_.run,
                                     .incarnation = options_.incarnation,
-                                    .door = session.hello().host == options_.host ? options_.door : std::string(),
+                                    .door = is_near ? options_.door : std::string(),
                                     .door_token = session.token(),
                                     .newest = versions_.newest(),
                                     .channels = std::move(offers),

@@ -18,7 +18,7 @@ struct PublisherOptions {
   std::uint64_t incarnation = 0;
   VersionNumber first_number = 0;  ///< As Welcome has it.
   std::string door;
-  std::string host;                    ///< Sessions of the same one are offered the door.
+  std::string host;                    ///< Sessions of the same one are offered the door; empty: all sessions are.
   std::vector<ChannelOffer> channels;  ///< Where else bytes can be had; sessions of other hosts need one of them.
   std::uint64_t token_seed = 0;        ///< Secret.
   std::size_t every_queue_versions_max = 64;

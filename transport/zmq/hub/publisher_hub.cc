@@ -136,7 +136,8 @@ void PublisherHub::post_and_wait(std::function<void()> task) {
 
 Status PublisherHub::add(protocol::PublisherOptions options, HubModel& owner) {
   options.door = door_path_;
-  options.host = this_host();
+  // Whoever comes by a Unix socket is on this host, whatever network it has: containers may share a run folder alone.
+  options.host = control_->address().is_tcp() ? this_host() : std::string();
   options.channels = channels_.offers();
   options.token_seed = random_word();
   Status status;
