@@ -6,7 +6,7 @@ import math
 import os
 import uuid
 import zipfile
-from typing import Any, Callable, Dict, Mapping
+from typing import Any, Callable, Dict, Iterable, Mapping
 
 import numpy as np
 
@@ -219,8 +219,21 @@ def _read_hdf5(path: str) -> Dict[str, np.ndarray]:
         return {name: np.asarray(one[()]) for name, one in datasets.items()}
 
 
+def _check_hdf5_names(path: str, names: Iterable[str]) -> None:
+    """InvalidArgument for a tensor whose name is the group of another one: HDF5's names are paths."""
+    there = set(names)
+    for name in there:
+        parts = name.split("/")
+        for count in range(1, len(parts)):
+            group = "/".join(parts[:count])
+            if group in there:
+                raise InvalidArgument(f"{path}: tensor {group} stands beside {name}, which HDF5 would keep in a group of that name; "
+                                      f".safetensors holds both")
+
+
 def _write_hdf5(path: str, tensors: Mapping[str, Any]) -> None:
     h5py = _library("h5py", path)
+    _check_hdf5_names(path, tensors)
     with h5py.File(path, "w") as file:
         for name, value in tensors.items():
             array = to_numpy(value, name)

@@ -46,6 +46,18 @@ def test_others_read_what_was_written_and_write_what_is_read(folder):
     equal(freshet.from_state_dict(path), {"a": np.arange(3)})
 
 
+@pytest.mark.parametrize("names, named", [(("fire2", "fire2/squeeze"), "fire2 stands beside fire2/squeeze"), (("a/b", "a//b"), "a/+b"),
+                                          (("/",), "'/'"), (("",), "''")])
+def test_names_that_hdf5_cannot_hold_are_told(folder, names, named):
+    pytest.importorskip("h5py")
+    path = os.path.join(folder, "x.h5")
+    freshet.to_state_dict(path, {"before": np.zeros(1)})
+    for order in (names, names[::-1]):
+        with pytest.raises(freshet.InvalidArgument, match=f"x.h5.*{named}"):
+            freshet.to_state_dict(path, {name: np.ones(2) for name in order})
+    assert list(freshet.from_state_dict(path)) == ["before"] and os.listdir(folder) == ["x.h5"]
+
+
 def test_torch_state_dicts(folder):
     torch = pytest.importorskip("torch")
     module = torch.nn.Linear(3, 2)
