@@ -32,6 +32,21 @@ double threshold_of(const ReplayClock& clock, const Forecast& forecast) {
 /// As LossHistory takes them.
 bool is_usable(double loss) { return std::fabs(loss) <= LossHistory::kLargestLoss; }
 
+/// The power of two that makes the largest of these losses a number below 1. Schedules stay the same: they depend on
+/// how losses compare.
+double scale_of(std::span<const double> losses) {
+  double largest = 0;
+  for (const double loss : losses) largest = std::isfinite(loss) ? std::max(largest, std::fabs(loss)) : largest;
+  int exponent = 0;
+  std::frexp(largest, &exponent);
+  return largest > 0 ? std::ldexp(1.0, -exponent) : 1;
+}
+
+void unscale(Plan& plan) {
+  for (double& cost : plan.costs) cost /= plan.scale;
+  plan.threshold /= plan.scale;
+}
+
 /// Why the forecast is nothing to plan with; empty when it is.
 std::string problem_of(const Forecast& forecast) {
   if (forecast.is_fallback()) return forecast.note();
@@ -49,9 +64,11 @@ Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> wa
   std::vector<double> iterations(warmup_losses.size());
   std::iota(iterations.begin(), iterations.end(), 1.0);
   Plan plan;
-  const bool blind = std::ranges::none_of(warmup_losses, is_usable);
-  const std::vector<double> nothing(blind ? warmup_losses.size() : 0);
-  FRESHET_ASSIGN(plan.forecast, fit(iterations, blind ? nothing : warmup_losses, options));
+  const bool blind = std::ranges::none_of(warmup_losses, [](double loss) { return std::isfinite(loss); });
+  plan.scale = std::ranges::any_of(warmup_losses, is_usable) ? 1 : scale_of(warmup_losses);
+  std::vector<double> fitted(warmup_losses.begin(), warmup_losses.end());
+  for (double& loss : fitted) loss = blind ? 0 : loss * plan.scale;
+  FRESHET_ASSIGN(plan.forecast, fit(iterations, fitted, options));
   plan.costs = predicted_costs(clock, plan.forecast);
   plan.threshold = threshold_of(clock, plan.forecast);
   plan.note = blind ? "no loss of the warm-up is known" : problem_of(plan.forecast);
@@ -59,6 +76,7 @@ Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> wa
     plan.fixed = fallback_schedule(clock);
     plan.greedy = plan.fixed.rows;
     plan.optimal = plan.fixed.rows;
+    unscale(plan);
     return plan;
   }
   FRESHET_ASSIGN(plan.fixed, fixed_schedule(clock, plan.costs));
@@ -66,6 +84,7 @@ Result<Plan> plan_schedules(const ReplayClock& clock, std::span<const double> wa
   FRESHET_ASSIGN(auto optimal, optimal_schedule(clock, plan.costs, {}, work_max));
   plan.optimal = std::move(optimal.rows);
   plan.exact = optimal.exact;
+  unscale(plan);
   return plan;
 }
 

@@ -23,7 +23,9 @@ namespace freshet {
 inline FitOptions planning_options() { return {.combine = Combine::ensemble}; }
 
 struct Plan {
-  Forecast forecast;
+  Forecast forecast;  ///< Of the losses times `scale`.
+  /// 1, except where every loss is beyond what a curve is fitted to (LossHistory::kLargestLoss): a power of two below.
+  double scale = 1;
   std::vector<double> costs;  ///< Predicted, of rows N…L.
   FixedSchedule fixed;
   double threshold = 0;  ///< Of greedy.

@@ -103,6 +103,10 @@ Result<ExitCode> plan(Program& program, const PlanArguments& arguments) {
                 format("--warmup {}: {} has no loss in these rows", arguments.warmup, arguments.file));
   }
   FRESHET_ASSIGN(const Plan planned, plan_schedules(clock, warmup_losses));
+  if (planned.scale != 1) {
+    program.out.log(
+        format("all losses are beyond what a curve is fitted to: the curve is of losses times {:.3g}", planned.scale));
+  }
   if (!planned.note.empty()) {
     program.out.log(format("nothing to plan with ({}): fixed, greedy and optimal are every {} steps", planned.note,
                            planned.fixed.interval));

@@ -340,6 +340,27 @@ TEST(Plan, AWarmUpWithoutLossesHasTheFallbackSchedule) {
   EXPECT_THAT(planned.err, HasSubstr("--warmup"));
 }
 
+/// The schedules of such losses are those of the same losses in another unit.
+TEST(Plan, HugeLossesArePlannedWithAndNotForgotten) {
+  TemporaryFolder folder;
+  constexpr int kExponent = 990;
+  Training huge = random_training();
+  Training small = huge;
+  for (double& loss : huge.losses) loss = std::ldexp(loss, kExponent);
+  for (double& loss : small.losses) loss = std::ldexp(loss, -2);  // The largest is between 2 and 4.
+  const Ended ended = run(line(written(folder, csv_of(huge, false)), {"--json"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("the curve is of losses times"));
+  const Json expected = run(line(written(folder, csv_of(small, false), "small.csv"), {"--json"})).json();
+  EXPECT_EQ(ended.json()["curve"], expected["curve"]);
+  for (const char* name : {"fixed", "greedy", "optimal"}) {
+    EXPECT_EQ(ended.json()["policies"][name]["publishes"], expected["policies"][name]["publishes"]) << name;
+    EXPECT_EQ(ended.json()["policies"][name]["cil"].get<double>(),
+              std::ldexp(expected["policies"][name]["cil"].get<double>(), kExponent + 2))
+        << name;
+  }
+}
+
 TEST(Plan, WrongOptionsAreNamed) {
   TemporaryFolder folder;
   const std::string file = written(folder, csv_of(random_training(), false));
