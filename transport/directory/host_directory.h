@@ -52,7 +52,7 @@ class HostDirectory final : public Directory {
   Result<std::vector<Server>> servers(const std::string& model) override;
   Result<bool> tend() override { return folder_->make_again(); }
   std::string text() const override { return folder_->path(); }
-  std::string health() const override { return "a folder of this host"; }
+  std::string health() const override { return "folder " + folder_->path(); }
   /// Absolute.
   const std::string& folder() const override { return folder_->path(); }
 

@@ -33,6 +33,7 @@ __all__ = ["AlreadyExists", "Cancelled", "CheckpointTensor", "Checkpointer", "Co
            "Unavailable", "Unsupported", "Version", "from_state_dict", "load_weights", "save_weights", "to_state_dict"]
 
 if TYPE_CHECKING:
+    __version__: str
     from . import (deephyper as deephyper, keras as keras, onnx as onnx, serving as serving, tier as tier, torch as torch,
                    triton as triton, vllm as vllm)
 
@@ -44,10 +45,17 @@ _LATER = {"deephyper": None, "keras": "keras", "onnx": "onnxruntime", "serving":
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return importlib.import_module(f".{name}", __name__)
+    if name == "__version__":  # Of the installed package. Reading what is installed takes longer than the rest of the import.
+        from importlib.metadata import PackageNotFoundError, version
+        try:
+            globals()[name] = found = version("freshet")
+        except PackageNotFoundError:  # It runs from a folder of sources.
+            globals()[name] = found = "0+unknown"
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> List[str]:
     """Without the modules whose framework is not installed: whoever asks for all names asks for their values next."""
     there = [name for name, framework in _LATER.items() if framework is None or importlib.util.find_spec(framework)]
-    return sorted({*globals(), *there})
+    return sorted({*globals(), *there, "__version__"})

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import weakref
-from typing import Any, Callable, Type, TypeVar, cast
+from typing import Any, Callable, Iterator, Type, TypeVar, cast
 
 from . import _log
+from ._errors import TimedOut
 
 _Kind = TypeVar("_Kind", bound="Handle")
 _Init = TypeVar("_Init", bound=Callable[..., None])
 _open: "weakref.WeakSet[Handle]" = weakref.WeakSet()
+
+
+def is_open_here(kind: type, model: str) -> bool:
+    """Whether this process has an open handle of that kind and model."""
+    return any(type(one) is kind and one.__dict__.get("model") == model and not one.closed for one in list(_open))
+
+
+@contextlib.contextmanager
+def told_with(where: Callable[[], str]) -> Iterator[None]:
+    """A wait that was in vain tells of whom it was."""
+    try:
+        yield
+    except TimedOut as error:
+        raise TimedOut(f"{where()}: {error}") from None
 
 
 def all_or_nothing(init: _Init) -> _Init:
@@ -33,6 +49,14 @@ class Handle:
     """Has close(), and can stand after `with`. What is open when the program ends is closed then."""
 
     _core: Any
+
+    def _described(self) -> str:
+        """What a handle says of itself, which must neither wait nor raise."""
+        return f" of {self.__dict__['model']}" if "model" in self.__dict__ else ""
+
+    def __repr__(self) -> str:
+        state = "" if "_core" in self.__dict__ and not self.closed else ", closed"
+        return f"<freshet.{type(self).__name__}{self._described()}{state}>"
 
     def __new__(cls: Type[_Kind], *_: Any, **__: Any) -> _Kind:
         _log.begin()  # What opening it logs counts, too.

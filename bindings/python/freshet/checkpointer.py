@@ -91,6 +91,7 @@ class Checkpointer(Handle):
                  limit_mib_s: float = 0, patience: float = 30, lost_after: float | None = None, keys: str = "", allow: str = "",
                  server_key: str = "", external_server_key: str = "",
                  on_reached: Callable[[int, int, str], Any] | None = None) -> None:
+        self.model = model
         given = [_given(name, value) for name, value in tensors.items()]
         folders = [local] if isinstance(local, str) else [str(folder) for folder in local]
         kept = [(level, whole(count, f"keep[{level!r}]")) for level, count in (keep or {}).items()]

@@ -9,9 +9,9 @@ from typing import Any, Callable, Iterable, Mapping
 
 from . import _core
 from ._arrays import Gathered, check_name
-from ._errors import Error, FailedPrecondition, InvalidArgument, OutOfSpace
+from ._errors import AlreadyExists, Error, FailedPrecondition, InvalidArgument, OutOfSpace
 from ._graph import GraphLike, graph_of, pairs_of
-from ._handles import Handle, all_or_nothing
+from ._handles import Handle, all_or_nothing, is_open_here, told_with
 from ._numbers import real, whole
 from ._html import table
 
@@ -68,10 +68,19 @@ class Publisher(Handle):
         self._last = 0  # The last version that publish() told of.
         self._said_skipped = False
         self._skipped_graph: Any = None  # The architecture that came with a version for which there was no room.
-        self._core = _core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
-                                          path_of(directory), given, keep_versions, group_commit, copies, record)
+        try:
+            self._core = _core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
+                                              path_of(directory), given, keep_versions, group_commit, copies, record)
+        except AlreadyExists as error:
+            if not is_open_here(Publisher, model):
+                raise
+            raise AlreadyExists(f"{error}, which is this program itself: it has an open publisher of {model}. Close that one first "
+                                f"(close(), or open it in a with block); in a notebook, a cell that runs twice opens two") from None
         self._opened()
         self._since = time.monotonic()
+
+    def _described(self) -> str:
+        return f" of {self.model}, {f'last @{self._last}' if self._last else 'nothing published yet'}"
 
     def publish(self, tensors: Mapping[str, Any], *, step: int = 0, metrics: Mapping[str, float] | None = None,
                 tags: Mapping[str, str] | None = None, changed: Any = None, graph: GraphLike | None = None,
@@ -127,7 +136,8 @@ class Publisher(Handle):
 
     def wait_committed(self, version: int, timeout: float | None = None) -> dict:
         """Waits until that version exists; what it came to, with C++'s names. TimedOut, NotFound."""
-        return self._core.wait_committed(whole(version, "version"), timeout)
+        with told_with(lambda: self.model):
+            return self._core.wait_committed(whole(version, "version"), timeout)
 
     def rollback(self, version: int) -> dict:
         """Makes an older version current, and holds it until release(). NotFound when it is not kept any more."""
@@ -209,6 +219,9 @@ class Bound:
         self._fresh = False  # True: the copies were made just now, and the next publish need not make them again.
         self._captured: set[int] = set()
         self._no_room: OutOfSpace | None = None  # Of the version that was begun: the rest of it is not captured.
+
+    def __repr__(self) -> str:
+        return f"<freshet.publisher.Bound, {len(self._tensors)} tensors of {self._publisher.model}>"
 
     def _gather(self, order: Iterable[str] | None) -> tuple[Gathered, Any]:
         gathered = Gathered(self._tensors, order, self._roles)

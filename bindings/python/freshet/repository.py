@@ -14,7 +14,7 @@ from . import _core
 from ._arrays import Gathered, bytes_of, check_name, empty_of
 from ._errors import FailedPrecondition, InvalidArgument, NotFound
 from ._graph import GraphLike, graph_of, pairs_of
-from ._handles import Handle, all_or_nothing
+from ._handles import Handle, all_or_nothing, told_with
 from ._numbers import whole
 from ._progress import Bar
 from ._version import Version
@@ -128,7 +128,9 @@ class Sink(Handle):
     version before you close the publisher: wait_for(receipt.version)."""
 
     @all_or_nothing
-    def __init__(self, core: Any) -> None:
+    def __init__(self, core: Any, model: str, place: str) -> None:
+        self.model = model
+        self._place = place
         self._core = core
         self._opened()
 
@@ -137,7 +139,11 @@ class Sink(Handle):
         number of the newest version in the repository. The repository may give the version another number, for
         example after the publisher's host was started again. Only a publisher that answers can tell this, so the call
         also waits for one. TimedOut says what failed last."""
-        return self._core.wait_for(whole(version, "version"), timeout)
+        with told_with(lambda: f"{self.model} into {self._place}"):
+            return self._core.wait_for(whole(version, "version"), timeout)
+
+    def _described(self) -> str:
+        return f" of {self.model} into {self._place}"
 
     def status(self) -> dict:
         """How it stands, with C++'s names."""
@@ -350,7 +356,7 @@ class Repository(Handle):
     def sink(self, model: str, directory: str | None = None, *, at: str | None = None, keys: str | None = None,
              server_key: str | None = None) -> Sink:
         """Stores every version of `model` from now on, until the sink is closed."""
-        return Sink(self._core.sink(model, path_of(directory), at or "", path_of(keys), path_of(server_key)))
+        return Sink(self._core.sink(model, path_of(directory), at or "", path_of(keys), path_of(server_key)), model, self.place)
 
 
 os.register_at_fork(after_in_child=_core.end_child_without_destructors)

@@ -23,7 +23,11 @@ class Scheduler:
     """
 
     def __init__(self, schedule: str = "online", *, epoch_steps: int = 0, warmup_steps: int = 100) -> None:
+        self.schedule = schedule
         self._core = _core.Scheduler.make(schedule, whole(epoch_steps, "epoch_steps"), whole(warmup_steps, "warmup_steps"))
+
+    def __repr__(self) -> str:
+        return f"freshet.Scheduler({self.schedule!r})"
 
     def observe(self, step: int, loss: float | None, eval_loss: float | None = None, *, epoch_end: bool = False) -> bool:
         """An iteration ended; True: publish now. `eval_loss`, where it is known, counts in the place of `loss`; None is

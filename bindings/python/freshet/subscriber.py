@@ -15,7 +15,7 @@ import numpy as np
 from . import _core
 from ._arrays import check_name, view_of
 from ._errors import FailedPrecondition, NotFound
-from ._handles import Handle, all_or_nothing
+from ._handles import Handle, all_or_nothing, told_with
 from ._numbers import whole
 from ._html import freshness, table
 from .publisher import path_of
@@ -159,6 +159,7 @@ class Subscriber(Handle):
                  channel: str = "auto", directory: str | None = None, every: bool = False, staged: bool = False,
                  on_update: Callable[["Update"], Any] | None = None, label: str = "") -> None:
         self.model = model
+        self._at = at
         self._is_member = staged
         # What was told: to all, by so many calls of wait_for(), and to each task since.
         self._told, self._waits = 0, 0
@@ -170,9 +171,18 @@ class Subscriber(Handle):
             threading.Thread(target=_call_back, args=(self._core.news(), on_update, model), name=f"freshet {model}",
                              daemon=True).start()
 
+    def _described(self) -> str:
+        serving = 0 if self.closed else self._core.version()
+        return f" of {self.model}, {f'serving @{serving}' if serving else 'no version yet'}"
+
+    def _where(self) -> str:
+        """Whom a wait was for, and where."""
+        return f"{self.model} ({'at ' + self._at if self._at else self._core.status()['directory']})"
+
     def wait_for(self, version: int = 1, timeout: float | None = None) -> int:
         """Waits until that version or a later one is served, and says which."""
-        serving = self._core.wait_for(whole(version, "version"), timeout)
+        with told_with(self._where):
+            serving = self._core.wait_for(whole(version, "version"), timeout)
         self._told, self._waits = serving, self._waits + 1
         return serving
 
@@ -181,16 +191,19 @@ class Subscriber(Handle):
         if min_version.__class__ is int and not min_version:  # A request's way: no call more than it needs.
             return Snapshot(self._core.snapshot())
         if whole(min_version, "min_version") > 0:
-            return Snapshot(self._core.snapshot_at_least(min_version, timeout))
+            with told_with(self._where):
+                return Snapshot(self._core.snapshot_at_least(min_version, timeout))
         return Snapshot(self._core.snapshot())
 
     def _current_snapshot(self, timeout: float | None) -> Snapshot:
         """What was current when this was called, or newer: the publisher is asked."""
-        return Snapshot(self._core.current_snapshot(timeout))
+        with told_with(self._where):
+            return Snapshot(self._core.current_snapshot(timeout))
 
     def next(self, timeout: float | None = None) -> Snapshot:
         """The next version in order, of a subscriber with `every`."""
-        return Snapshot(self._core.next(timeout))
+        with told_with(self._where):
+            return Snapshot(self._core.next(timeout))
 
     def updated(self) -> Coroutine[Any, Any, int]:
         """To be awaited: the next version that this task was not told of by updated(), and nobody by wait_for(). The event loop
@@ -230,8 +243,8 @@ class Subscriber(Handle):
         return self._core.version()
 
     def status(self) -> dict:
-        """How it stands, with C++'s names."""
-        return self._core.status()
+        """How it stands, with C++'s names, and its `model`. `directory` says where the publisher is looked for."""
+        return {"model": self.model, **self._core.status()}
 
     def _repr_html_(self) -> str:
         if self.closed:
@@ -244,7 +257,8 @@ class Subscriber(Handle):
 
     def stage(self, version: int, timeout: float | None = None) -> None:
         """For members: gets that version beside the served one."""
-        self._core.stage(whole(version, "version"), timeout)
+        with told_with(self._where):
+            self._core.stage(whole(version, "version"), timeout)
 
     def staged_snapshot(self) -> Snapshot:
         """For members: what is staged and not served yet, to be tried out before commit(). FailedPrecondition when nothing
