@@ -117,6 +117,53 @@ def test_the_served_version_stays_mapped_and_an_older_one_is_let_go(pair):
     asyncio.run(asyncio.wait_for(serve(), PATIENCE))
 
 
+def test_each_event_loop_of_a_process_answers_right_and_lets_old_versions_go(pair):
+    """One app in two loops, each with a thread of its own: the first one holds the served version, and after its end the other."""
+    publish(pair, 5)
+    app = serving.middleware(echo, pair[1])
+    loops = [asyncio.new_event_loop() for _ in range(2)]
+    threads = [threading.Thread(target=loop.run_forever, daemon=True) for loop in loops]
+
+    def ask(loop):
+        answer = asyncio.run_coroutine_threadsafe(call(app), loop).result(PATIENCE)
+        return int(answer.body), int(answer.header("x-weight-version"))
+
+    def end(loop, thread):
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE)
+        loop.close()
+
+    for thread in threads:
+        thread.start()
+    try:
+        for number in (5, 6, 7):
+            if number > 5:
+                publish(pair, number)
+                assert eventually(lambda: held(pair) == [number - 4]), "no loop holds the version of before"
+            assert [ask(loop) for loop in loops * 3] == [(number, number - 4)] * 6
+
+        async def watches():
+            return app._kept._is_watched_by(asyncio.get_running_loop())
+
+        assert [asyncio.run_coroutine_threadsafe(watches(), loop).result(PATIENCE) for loop in loops] == [True, False]
+        # Many at a time, while versions come.
+        asked = [asyncio.run_coroutine_threadsafe(call(app), loops[nth % 2]) for nth in range(200)]
+        publish(pair, 8)
+        asked += [asyncio.run_coroutine_threadsafe(call(app), loops[nth % 2]) for nth in range(200)]
+        for answer in (one.result(PATIENCE) for one in asked):
+            assert int(answer.body) - int(answer.header("x-weight-version")) == 4
+    finally:
+        end(loops[0], threads[0])
+    try:
+        publish(pair, 9)
+        assert [ask(loops[1]) for _ in range(3)] == [(9, 5)] * 3
+        assert app._kept._loop is loops[1] and app._kept.version == 5
+        publish(pair, 10)
+        assert eventually(lambda: held(pair) == [6]), "the loop that took over lets the version go"
+    finally:
+        end(loops[1], threads[1])
+
+
 @pytest.mark.parametrize("end", ["cancelled", "the client went away"])
 def test_a_cut_stream_gives_its_version_up(pair, end):
     publish(pair, 5)
