@@ -32,6 +32,9 @@ import numpy as np
 
 import freshet
 
+sys.path[:0] = [os.path.join(HERE, "common"), os.path.join(HERE, "..", "common")]  # In a build folder, and in the tree.
+from tables import machine, print_tables
+
 MEMORY = "/dev/shm"
 rows, ratios, skipped = [], {}, []
 options = None
@@ -445,14 +448,6 @@ CASES = {"keras": keras_callback, "keras_fit": keras_fit, "update": update, "man
          "dcp": checkpoints, "deephyper": search}
 
 
-def machine():
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        names = [line.split(": ", 1)[1].strip() for line in file if line.startswith("model name")]
-    return {"processor": names[0] if names else "unknown", "processors": os.cpu_count(), "kernel": os.uname().release,
-            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "load_average_before": os.getloadavg()[0],
-            "architecture": os.uname().machine, "python": sys.version.split()[0]}
-
-
 def main():
     global options
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -478,16 +473,7 @@ def main():
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
     if not options.json:
-        print(f"Machine: {told['processor']}, {told['processors']} processors, {told['memory_bytes'] / 1e9:.0f} GB of memory, "
-              f"Linux {told['kernel']}, load average before the run {told['load_average_before']:.1f}.\n")
-        print("| case | subject | median | min | max | n | unit |\n| --- | --- | ---: | ---: | ---: | ---: | --- |")
-        for one in rows:
-            print("| {case} | {subject} | {median:.2f} | {min:.2f} | {max:.2f} | {n} | {unit} |".format(**one))
-        print("\n| ratio | value |\n| --- | ---: |")
-        for name, value in ratios.items():
-            print(f"| {name} | {value:.2f} |")
-        for case, why in skipped:
-            print(f"\nskipped {case}: {why}")
+        print_tables(told, rows, ratios, skipped)
     print(json.dumps({"benchmark": "python", "machine": told, "rows": rows, "ratios": ratios,
                       "skipped": [{"subject": case, "reason": why} for case, why in skipped]}))
 

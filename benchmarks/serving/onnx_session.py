@@ -24,6 +24,9 @@ import onnxruntime
 import freshet
 import freshet.onnx
 
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "common")]
+from tables import machine, print_tables
+
 MODEL = "onnx-session"
 LAYERS, WIDTH = 32, 500     # 32 MB.
 CHANGED = 3                 # Layers: 10 percent.
@@ -191,16 +194,12 @@ def main():
     chosen = arguments.parse_args()
     if chosen.train:
         return train(chosen.train)
+    before = machine()
     with tempfile.TemporaryDirectory(prefix="freshet-run-") as run_dir:
         os.environ["FRESHET_RUN_DIR"] = run_dir
         told, ratios = rows(chosen.quick)
     if not chosen.json:
-        print("| case | subject | median | min | max | n | unit |\n| --- | --- | ---: | ---: | ---: | ---: | --- |")
-        for one in told:
-            print("| {case} | {subject} | {median:.2f} | {min:.2f} | {max:.2f} | {n} | {unit} |".format(**one))
-        print("\n| ratio | value |\n| --- | ---: |")
-        for name, value in ratios.items():
-            print(f"| {name} | {value:.2f} |")
+        print_tables(before, told, ratios)
     print(json.dumps({"rows": told, "ratios": ratios}))
 
 

@@ -24,6 +24,9 @@ if __name__ == "__main__" and importlib.util.find_spec("freshet") is None:
         sys.exit("serving: no venv with the package; scripts/python.sh --frameworks makes it")
     os.execv(python, [python, "-W", "ignore", os.path.abspath(__file__), *sys.argv[1:]])
 
+sys.path[:0] = [os.path.join(HERE, "common"), os.path.join(HERE, "..", "common")]  # In a build folder, and in the tree.
+from tables import machine, print_tables
+
 # In the tree the parts lie beside this file, in a build folder in a folder of their own.
 FOLDERS = (HERE, os.path.join(HERE, "serving.parts"))
 PARTS = ("http_server", "onnx_session", "triton_server")
@@ -39,27 +42,6 @@ def part_named(name):
             spec.loader.exec_module(module)
             return module
     raise ImportError(f"there is no {name}.py")
-
-
-def machine():
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        names = [line.split(": ", 1)[1].strip() for line in file if line.startswith("model name")]
-    return {"processor": names[0] if names else "unknown", "processors": os.cpu_count(), "kernel": os.uname().release,
-            "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), "load_average_before": os.getloadavg()[0],
-            "architecture": os.uname().machine, "python": sys.version.split()[0]}
-
-
-def print_tables(told, rows, ratios, skipped):
-    print(f"Machine: {told['processor']}, {told['processors']} processors, {told['memory_bytes'] / 1e9:.0f} GB of memory, "
-          f"Linux {told['kernel']}, load average before the run {told['load_average_before']:.1f}.\n")
-    print("| case | subject | median | min | max | n | unit |\n| --- | --- | ---: | ---: | ---: | ---: | --- |")
-    for one in rows:
-        print("| {case} | {subject} | {median:.2f} | {min:.2f} | {max:.2f} | {n} | {unit} |".format(**one))
-    print("\n| ratio | value |\n| --- | ---: |")
-    for name, value in ratios.items():
-        print(f"| {name} | {value:.2f} |")
-    for part, why in skipped:
-        print(f"\nskipped {part}: {why}")
 
 
 def main():
