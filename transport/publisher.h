@@ -239,6 +239,10 @@ class BoundTensors {
   /// Gives the begun version up, if there is one; the next version has its changes too.
   void abandon();
 
+  /// From now on another stream writes the tensors on this GPU (TensorPlace::stream): what it has queued at a call is
+  /// what the call takes.
+  void set_stream(std::int32_t device, std::uintptr_t stream);
+
   std::span<const TensorView> tensors() const { return tensors_; }
 
  private:

@@ -14,6 +14,13 @@ BoundTensors::BoundTensors(Publisher& publisher, std::vector<TensorView> tensors
   }
 }
 
+void BoundTensors::set_stream(std::int32_t device, std::uintptr_t stream) {
+  for (TensorView& tensor : tensors_) {
+    const bool is_there = !is_readable_by_host(tensor.place.memory) && tensor.place.device == device;
+    if (is_there) tensor.place.stream = stream;
+  }
+}
+
 /// The value may come from another language's number.
 Status BoundTensors::check_readable() const {
   if (is_known(options_.memory)) return {};

@@ -51,6 +51,12 @@ Capture::~Capture() {
   device_copier_.reset();
 }
 
+std::vector<std::uint64_t> Capture::drop_unbegun() {
+  std::vector<std::uint64_t> dropped = sealer_.drop_unbegun();
+  if (device_copier_ != nullptr) device_copier_->end();
+  return dropped;
+}
+
 void Capture::on_slab(Bytes memory) {
   copier_->add_slab(memory);
   if (device_copier_ != nullptr) device_copier_->add_slab(memory);

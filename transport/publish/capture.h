@@ -143,8 +143,8 @@ class Capture {
   /// Waits until every capture taken was sealed and on_sealed returned. timed_out otherwise.
   Status wait_idle(Duration at_most) { return sealer_.wait_idle(at_most); }
   /// For the end: captures whose seal has not begun come to nothing. Returns their tickets, ascending. Nothing can be
-  /// captured afterwards.
-  std::vector<std::uint64_t> drop_unbegun() { return sealer_.drop_unbegun(); }
+  /// captured afterwards, and copies that a GPU does not end fail.
+  std::vector<std::uint64_t> drop_unbegun();
 
   /// By slab index; only ever grows. The descriptors stay the Capture's and are open as long as it lives.
   std::vector<SlabReference> slabs() const { return arena_.slabs(); }

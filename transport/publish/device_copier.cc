@@ -13,7 +13,8 @@
 namespace freshet {
 namespace {
 
-constexpr Duration kEndAtMost = std::chrono::seconds(30);
+/// For a host that waits in a stream's place.
+constexpr Duration kDrainAtMost = std::chrono::seconds(30);
 /// So often the thread looks whether the copier ends.
 constexpr Duration kWaitSlice = std::chrono::milliseconds(200);
 
@@ -21,18 +22,27 @@ gpu::StreamHandle stream_of(const TensorCopy& copy) { return gpu::StreamHandle::
 
 }  // namespace
 
-DeviceCopier::DeviceCopier(std::shared_ptr<gpu::Platform> platform) : platform_(std::move(platform)) {}
+DeviceCopier::DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end_at_most)
+    : end_at_most_(end_at_most), platform_(std::move(platform)) {}
 
 DeviceCopier::~DeviceCopier() {
-  {
-    MutexLock lock(mutex_);
-    ends_ = deadline_in(kEndAtMost);
-  }
-  changed_.notify_all();
+  end();
   if (thread_.joinable()) thread_.join();
 }
 
+void DeviceCopier::end() {
+  {
+    MutexLock lock(mutex_);
+    if (!ends_) ends_ = deadline_in(end_at_most_);
+  }
+  changed_.notify_all();
+}
+
 Status DeviceCopier::start() {
+  {
+    MutexLock lock(mutex_);
+    if (ends_) return fail(Code::failed_precondition, "copy from a GPU: the publisher is being closed");
+  }
   if (thread_.joinable()) return {};
   try {
     thread_ = std::thread([this] { complete(); });
@@ -122,7 +132,7 @@ Status DeviceCopier::queue_on(DeviceLane& lane, std::span<const TensorCopy> copi
   }
   if (!marked) {
     // No stream of theirs can be made to wait, so the host waits in their place. A lost device copies nothing any more.
-    static_cast<void>(lane.device().drain(kEndAtMost));
+    static_cast<void>(lane.device().drain(kDrainAtMost));
     if (status) status = std::move(marked);
   }
   parts.push_back(std::move(part));

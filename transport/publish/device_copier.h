@@ -11,6 +11,7 @@
 ///
 /// The driver is opened by the first issue(). A publisher of host memory never opens it.
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -20,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/gpu/device.h"
 #include "transport/publish/device_lane.h"
@@ -29,9 +31,9 @@ namespace freshet {
 
 class DeviceCopier final : public TensorCopier {
  public:
-  /// `platform`: null opens NVIDIA's driver.
-  explicit DeviceCopier(std::shared_ptr<gpu::Platform> platform);
-  /// Waits for what was issued, half a minute at most after the call.
+  /// `platform`: null opens NVIDIA's driver. `end_at_most`: how long end() and the destructor let copies run.
+  explicit DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end_at_most = std::chrono::seconds(30));
+  /// Waits for what was issued, as end() says.
   ~DeviceCopier() override;
   DeviceCopier(const DeviceCopier&) = delete;
   DeviceCopier& operator=(const DeviceCopier&) = delete;
@@ -39,6 +41,7 @@ class DeviceCopier final : public TensorCopier {
   /// It takes managed memory too.
   MemoryKind memory_kind() const override { return MemoryKind::device; }
   void add_slab(Bytes memory) override { slabs_.push_back(memory); }
+  void end() override;
   /// The digests are the receiver's to compute. unavailable: no driver, no device, or a driver that is too old.
   /// invalid_argument: the device is not there, or a tensor's address is not its memory. failed_precondition: the
   /// device is lost to this process.
@@ -64,6 +67,8 @@ class DeviceCopier final : public TensorCopier {
   Status follow_others(DeviceLane& lane);
   void complete();
   Status wait_for(Issued& issued) FRESHET_EXCLUDES(mutex_);
+
+  const Duration end_at_most_;
 
   // The issuing thread's.
   std::shared_ptr<gpu::Platform> platform_;

@@ -41,6 +41,8 @@ class TensorCopier {
   virtual MemoryKind memory_kind() const = 0;
   /// Told of all memory that `to` lies in, before copies go there. The memory stays until the copier is gone.
   virtual void add_slab(Bytes /*memory*/) {}
+  /// Nothing is issued any more, and what stays incomplete for long fails. Any thread.
+  virtual void end() {}
   /// Copies to one place run in the order of the calls. An error: these copies come to nothing, and `done` is called
   /// all the same, at the latest when the last of them that was begun has ended.
   virtual Status issue(std::vector<TensorCopy> copies, Done done) = 0;

@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "tests/transport/publish/gpu/device_lab.h"
+#include "transport/publish/device_copier.h"
 
 namespace freshet::test {
 namespace {
@@ -193,6 +194,28 @@ TEST_P(DeviceFaults, SlabsThatTheDriverRefusesAreCopiedIntoAllTheSame) {
     finish({});
   }
   EXPECT_EQ(log.with("this is said once"), 1U);
+}
+
+TEST_P(DeviceFaults, ACopyThatADeviceDoesNotEndFailsWithTheCopier) {
+  DeviceModel model(trainer_, {5000});
+  const auto views = model.views({});
+  model.write({}, 1);
+  std::vector<std::byte> to(5000);
+  std::vector<std::string> outcomes;
+  hold(true);
+  {
+    DeviceCopier copier(platform_, std::chrono::milliseconds(1));
+    ASSERT_TRUE(copier.issue({{.to = to, .from = views[0].data, .tensor = &views[0]}}, [&](auto copied) {
+      outcomes.push_back(code_of(copied));
+      hold(false);  // The ends of streams wait longer.
+    }));
+    copier.end();
+    std::string of_late;
+    EXPECT_EQ(code_of(copier.issue({}, [&](auto copied) { of_late = code_of(copied); })), "failed_precondition");
+    EXPECT_EQ(of_late, "failed_precondition");
+  }
+  EXPECT_THAT(outcomes, testing::ElementsAre("timed_out"));
+  finish({});
 }
 
 TEST_P(DeviceFaults, WhoReadsWithTheProcessorRefusesThem) {

@@ -156,6 +156,27 @@ TEST_P(DevicePublish, LayersAreCapturedAsTheirUpdatesAreQueued) {
   });
 }
 
+TEST_P(DevicePublish, TheStreamOfBoundTensorsMayBeAnother) {
+  in_many_orders([&] {
+    DeviceModel model(trainer_, kOddSizes);
+    BoundTensors bound = publisher_->bind(model.views({}));
+    for (std::uint64_t number = 1; number <= 3 && !HasFailure(); ++number) {
+      const gpu::Stream step = must(trainer_->create_stream());
+      bound.set_stream(1, 0xdead);  // Of a device that has none of them.
+      bound.set_stream(0, reinterpret_cast<std::uintptr_t>(step.handle().native));
+      hold(true);
+      model.write(step.handle(), number);
+      const Values values = model.values();
+      const auto receipt = bound.publish({.step = number});
+      ASSERT_TRUE(receipt) << receipt.error().message();
+      model.write(step.handle(), 100 + number);
+      hold(false);
+      expect_served(receipt->version, values);
+      finish(step.handle());
+    }
+  });
+}
+
 TEST_P(DevicePublish, NotANumberKeepsItsBits) {
   DeviceModel model(trainer_, {400});
   const gpu::Stream step = must(trainer_->create_stream());
