@@ -6,6 +6,7 @@
 #include "bindings/python/checkpointer.h"
 #include "bindings/python/errors.h"
 #include "bindings/python/graph.h"
+#include "bindings/python/host_gpus.h"
 #include "bindings/python/journal.h"
 #include "bindings/python/log.h"
 #include "bindings/python/repository.h"
@@ -32,6 +33,7 @@ NB_MODULE(_core, module) {
   bind_graph(module);
   bind_tensors(module);
   bind_repository(module);
+  bind_host_gpus(module);
   bind_publisher(module);
   bind_subscriber(module);
   bind_device_tensors(module);

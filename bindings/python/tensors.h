@@ -25,13 +25,20 @@ class Tensors {
  public:
   /// invalid_argument for a dtype or role that is unknown, or bytes that contradict the shape.
   void add(std::string name, const std::string& dtype, Shape shape, ByteArray bytes, const std::string& role);
+  /// A tensor in a GPU's memory, in one piece; `kept` owns the memory. `stream`: TensorPlace::stream.
+  void add_on_device(std::string name, const std::string& dtype, Shape shape, std::uintptr_t address,
+                     std::int32_t device, std::uintptr_t stream, nanobind::object kept, const std::string& role);
   std::span<const TensorView> views() const { return views_; }
-  /// Gives both away; nothing stays. The views are good for as long as the arrays live.
+  /// Gives all away; nothing stays. The views are good for as long as the arrays live.
   std::vector<TensorView> take_views() { return std::exchange(views_, {}); }
   std::vector<ByteArray> take_arrays() { return std::exchange(arrays_, {}); }
+  std::vector<nanobind::object> take_kept() { return std::exchange(kept_, {}); }
 
  private:
+  static TensorSpec spec_of(std::string name, const std::string& dtype, Shape shape, const std::string& role);
+
   std::vector<ByteArray> arrays_;
+  std::vector<nanobind::object> kept_;
   std::vector<TensorView> views_;
 };
 

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterable, Mapping, Tuple
 import numpy as np
 
 from . import _core
+from ._device_arrays import OnDevice, on_device
 from ._errors import InvalidArgument, Unsupported
 
 _NUMPY = {"float64": "f64", "float32": "f32", "float16": "f16", "int64": "i64", "int32": "i32", "int16": "i16",
@@ -161,10 +162,11 @@ def bytes_of(array: np.ndarray) -> np.ndarray:
 
 class Gathered:
     """Arrays by name, ready for C++. What lies strided, or in memory that NumPy cannot share, has a copy in one piece, made anew by
-    refresh()."""
+    refresh(). With `gpus` what lies in a GPU's memory stays there, and C++ reads it in the order of the stream that is current now:
+    True where there is a driver, otherwise what publishers of the package's tests have."""
 
     def __init__(self, tensors: Mapping[str, Any], order: Iterable[str] | None = None,
-                 roles: Mapping[str, str] | None = None) -> None:
+                 roles: Mapping[str, str] | None = None, gpus: Any = None) -> None:
         if not isinstance(tensors, Mapping):
             raise InvalidArgument(f"tensors are a mapping of names to arrays, not {type(tensors).__name__}")
         given = {check_name(name): value for name, value in tensors.items()}
@@ -180,7 +182,19 @@ class Gathered:
         self.names = names
         self.core = _core.Tensors()
         self._copies: list[tuple[int, np.ndarray, Callable[[], np.ndarray]]] = []
+        self._on_device: list[tuple[int, OnDevice]] = []
+        self._streams: dict[int, int] = {}  # By device.
         for index, name in enumerate(names):
+            placed = None if gpus is None else on_device(given[name], name, gpus is not True)
+            if placed is not None:
+                stream = placed.current()
+                if self._streams.setdefault(placed.device, stream) != stream:
+                    raise InvalidArgument(f"tensor {name}: its stream is another one than that of the tensors before it on device "
+                                          f"{placed.device}; one publish takes one stream of a device")
+                self.core.add_on_device(name, _name_of(placed.dtype, name), placed.shape, placed.address, placed.device, stream,
+                                        placed.kept, roles.get(name, "weight"))
+                self._on_device.append((index, placed))
+                continue
             array, is_shared = _converted(given[name], name)
             dtype, shape = packed_of(array) or (_name_of(array.dtype, name), array.shape)
             whole = array
@@ -196,6 +210,22 @@ class Gathered:
         for index, whole, again in self._copies:
             if wanted is None or index in wanted:
                 np.copyto(whole, again())
+        for index, placed in self._on_device:
+            if placed.refresh is not None and (wanted is None or index in wanted):
+                placed.refresh()
+
+    def follow_streams(self, bound: Any) -> None:
+        """The streams that are current now are those whose work a publish takes."""
+        now: dict[int, int] = {}
+        for _, placed in self._on_device:
+            stream = placed.current()
+            if now.setdefault(placed.device, stream) != stream:
+                raise InvalidArgument(f"two tensors on device {placed.device} have two streams; one publish takes one stream of a "
+                                      f"device")
+        for device, stream in now.items():
+            if self._streams[device] != stream:
+                bound.set_stream(device, stream)
+        self._streams = now
 
 
 def empty_of(dtype: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -43,9 +43,8 @@ def _named(module: torch.nn.Module) -> tuple[Dict[str, torch.Tensor], Dict[str, 
     return named, tied
 
 
-def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
-    """The tensor's memory as an array, with its strides; a copy where it lies on another device."""
-    tensor = tensor.detach()
+def _check(name: str, tensor: torch.Tensor) -> None:
+    """InvalidArgument, with the tensor's name, for what has no bytes of its own that a version could have. Of a detached one."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         raise InvalidArgument(f"tensor {name}: a {type(tensor).__name__}; gather it first (full_tensor())")
     if tensor.device.type == "meta":
@@ -54,6 +53,12 @@ def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
         raise InvalidArgument(f"tensor {name}: its layout is {tensor.layout}; give to_dense()")
     if tensor.is_complex() and tensor.dtype is not torch.complex64 or tensor.is_quantized:
         raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have")
+
+
+def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's memory as an array, with its strides; a copy where it lies on another device."""
+    tensor = tensor.detach()
+    _check(name, tensor)
     if tensor.device.type != "cpu":
         tensor = tensor.cpu()
     tensor = tensor.resolve_neg().resolve_conj()

@@ -43,8 +43,14 @@ class Publisher(Handle):
                     it, which takes that publish longer. 1 is least; 2 holds two versions that have no tensor in common.
     resume          (repository, "m" or "m@3"): the lineage goes on from there; what was restored is `resumed`.
 
+    Tensors in an NVIDIA GPU's memory (PyTorch's, and what has `__cuda_array_interface__`) are copied behind the loop, which waits
+    for nothing: a version has the values that the current stream had queued at the call, and what this stream does later comes
+    after the copy.
+
     Any thread; after a fork each call of the child is FailedPrecondition.
     """
+
+    _test_gpus: Any = None  # The package's tests have devices without a GPU.
 
     @all_or_nothing
     def __init__(self, model: str, *, listen: str | None = None, keys: str | None = None, allow: str | None = None,
@@ -70,7 +76,8 @@ class Publisher(Handle):
         self._skipped_graph: Any = None  # The architecture that came with a version for which there was no room.
         try:
             self._core = _core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
-                                              path_of(directory), given, keep_versions, group_commit, copies, record)
+                                              path_of(directory), given, keep_versions, group_commit, copies, record,
+                                              self._test_gpus)
         except AlreadyExists as error:
             if not is_open_here(Publisher, model):
                 raise
@@ -88,7 +95,7 @@ class Publisher(Handle):
         """Copies `tensors` and returns a receipt with `.version` (its number) and `.blocked` (seconds); the version
         follows in the background. Where readers hold so much memory that there is no room for it, the version is skipped, and
         the loop goes on: `.version` is None, `.skipped` says why and which reader holds what, the log says so once, and the
-        next publish takes the changes along.
+        next publish takes the changes along. So it is where tensors lie in a GPU's memory, and two versions before are still on their way.
 
         tensors   every tensor of the model: NumPy arrays, buffers, or whatever speaks DLPack, of any strides.
         changed   None finds out which changed; "all"; or names: others are not looked at.
@@ -121,6 +128,8 @@ class Publisher(Handle):
         return receipt
 
     def _skipped(self, error: OutOfSpace, blocked: float) -> Receipt:
+        if "not sealed yet" in str(error):  # The loop is ahead, and no reader can help it.
+            return self._told_skipped(f"the loop is ahead of its versions: {error}", blocked)
         held = []
         for one in self._core.stat()["subscribers"]:
             numbers = ", ".join(f"@{number}" for number in one["held"])
@@ -129,6 +138,9 @@ class Publisher(Handle):
         who = "; ".join(held) or "no reader that is connected holds a version"
         why = (f"there is no room for a version: {error}. {who}. Drop arrays and snapshots of older versions in the readers, or "
                f"end a reader; the next publish takes the changes along")
+        return self._told_skipped(why, blocked)
+
+    def _told_skipped(self, why: str, blocked: float) -> Receipt:
         if not self._said_skipped:
             self._said_skipped = True
             _log.warning("%s: a version was skipped: %s. This is said once; receipts have `.skipped`", self.model, why)
@@ -224,7 +236,7 @@ class Bound:
         return f"<freshet.publisher.Bound, {len(self._tensors)} tensors of {self._publisher.model}>"
 
     def _gather(self, order: Iterable[str] | None) -> tuple[Gathered, Any]:
-        gathered = Gathered(self._tensors, order, self._roles)
+        gathered = Gathered(self._tensors, order, self._roles, self._publisher._test_gpus or True)
         return gathered, self._publisher._core.bind(gathered.core)  # C++ compares names and shapes once for each of these.
 
     def begin(self) -> None:
@@ -233,10 +245,14 @@ class Bound:
         publisher = self._publisher
         if self._gathered is None or publisher._order not in (None, self._gathered.names):
             self._gathered, self._core = self._gather(publisher._order)
-        publisher._core.begin(self._core)
+        self._gathered.follow_streams(self._core)
+        self._no_room = None
+        try:
+            publisher._core.begin(self._core)
+        except OutOfSpace as error:  # The loop is ahead of its versions: this one is skipped.
+            self._no_room = error
         publisher._begun = self  # Its arrays stay.
         self._captured = set()
-        self._no_room = None
 
     def capture(self, names: Iterable[str]) -> None:
         """Copies these tensors, which may be written again afterwards. One that is captured again is copied again. Where there
@@ -246,6 +262,7 @@ class Bound:
         indices = indices_of(names, self._gathered.names)
         if self._no_room is not None:
             return
+        self._gathered.follow_streams(self._core)
         self._gathered.refresh(indices)
         try:
             self._publisher._core.capture(indices)
@@ -264,6 +281,7 @@ class Bound:
         if self._no_room is not None:
             publisher._begun = None
             return publisher._skipped(self._no_room, 0.0)
+        self._gathered.follow_streams(self._core)
         self._gathered.refresh(set(range(len(self._gathered.names))) - self._captured)
         self._fresh = False
         receipt = publisher._through(lambda: publisher._core.end(*given))
@@ -292,6 +310,7 @@ class Bound:
         elif gathered is None or publisher._order not in (None, gathered.names):
             gathered, core = self._gather(publisher._order)  # Another binding was first.
         elif not self._fresh:
+            gathered.follow_streams(core)
             gathered.refresh()
         self._fresh = False
         indices = None

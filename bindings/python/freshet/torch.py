@@ -66,7 +66,8 @@ def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: 
         return None
     if publisher is None:
         raise FailedPrecondition("rank 0 publishes, and has no publisher")
-    arrays = {name: _to_numpy(name, tensor) for name, tensor in named.items()}
+    # What lies on an NVIDIA GPU stays there: Publisher.publish() reads it in the current stream's order.
+    arrays: Dict[str, Any] = {name: tensor if tensor.is_cuda else _to_numpy(name, tensor) for name, tensor in named.items()}
     parameters = {name for name, _ in unwrapped(module).named_parameters(remove_duplicate=False)}
     roles = {name: "buffer" for name in arrays if name not in parameters}
     if optimizer is not None:
@@ -77,7 +78,7 @@ def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: 
 
 
 def _add_state(publisher: Publisher, module: torch.nn.Module, optimizer: Any, extra: Mapping[str, Any] | None,
-               arrays: Dict[str, np.ndarray], roles: Dict[str, str], how: Dict[str, Any]) -> None:
+               arrays: Dict[str, Any], roles: Dict[str, str], how: Dict[str, Any]) -> None:
     from ._torch_state import TrainingState
     if any(type(tensor.detach()) is not torch.Tensor for tensor in _named(module)[0].values()):
         raise Unsupported("publish(optimizer=…): the module is cut into pieces, and so is its optimizer's state; "

@@ -11,6 +11,7 @@
 
 #include "bindings/python/errors.h"
 #include "bindings/python/gil.h"
+#include "bindings/python/host_gpus.h"
 #include "bindings/python/stream/records.h"
 #include "core/base/format.h"
 #include "repo/repository.h"
@@ -87,11 +88,21 @@ PublisherHandle* open_publisher(PublisherOptions options, const std::optional<Gr
 BoundHandle::BoundHandle(const std::shared_ptr<OpenPublisher>& open, Tensors& tensors)
     : open_(open),
       arrays_(tensors.take_arrays()),
+      kept_(tensors.take_kept()),
       tensors_(std::make_shared<BoundTensors>(open->publisher->bind(tensors.take_views()))) {}
 
 const std::shared_ptr<BoundTensors>& BoundHandle::of(const OpenPublisher& open) const {
   if (open_.lock().get() != &open) raise(Code::failed_precondition, "these tensors were bound to another publisher");
   return tensors_;
+}
+
+void BoundHandle::set_stream(std::int32_t device, std::uintptr_t stream) const {
+  const std::shared_ptr<OpenPublisher> open = open_.lock();
+  if (open == nullptr) return;  // A closed publisher says so itself.
+  const Share<OpenPublisher> share(open);
+  const Unlocked unlocked;
+  const MutexLock lock(share->publishing);
+  tensors_->set_stream(device, stream);
 }
 
 PublisherHandle::PublisherHandle(std::unique_ptr<Publisher> publisher, std::string model)
@@ -246,13 +257,14 @@ void bind_publisher(nb::module_& module) {
         const std::string version = receipt.version ? std::to_string(*receipt.version) : "None";
         return format("Receipt(version={}, blocked={:.6f})", version, receipt.blocked);
       });
-  nb::class_<BoundHandle>(module, "Bound");
+  nb::class_<BoundHandle>(module, "Bound")
+      .def("set_stream", &BoundHandle::set_stream, nb::arg("device"), nb::arg("stream"));
   nb::class_<PublisherHandle>(module, "Publisher")
       .def_static(
           "open",
           [](std::string model, std::string listen, std::string keys, std::string allow, const std::string& channels,
              std::string directory, const std::optional<Graph>& graph, std::size_t keep_versions, bool group_commit,
-             double arena_copies, const VersionRecord* resumed) {
+             double arena_copies, const VersionRecord* resumed, const HostGpus* gpus) {
             return open_publisher(
                 {.model = std::move(model),
                  .hub_options = {.listen = std::move(listen),
@@ -261,12 +273,13 @@ void bind_publisher(nb::module_& module) {
                                  .security = {.key_file = std::move(keys), .allow_file = std::move(allow)}},
                  .arena_copies = arena_copies,
                  .keep_versions = keep_versions,
-                 .group_commit = group_commit},
+                 .group_commit = group_commit,
+                 .gpus = gpus != nullptr ? gpus->platform() : nullptr},
                 graph, resumed);
           },
           nb::arg("model"), nb::arg("listen"), nb::arg("keys"), nb::arg("allow"), nb::arg("channels"),
           nb::arg("directory"), nb::arg("graph").none(), nb::arg("keep_versions"), nb::arg("group_commit"),
-          nb::arg("arena_copies"), nb::arg("resumed").none(), nb::rv_policy::take_ownership)
+          nb::arg("arena_copies"), nb::arg("resumed").none(), nb::arg("gpus").none(), nb::rv_policy::take_ownership)
       .def("bind", &PublisherHandle::bind, nb::arg("tensors"))
       .def(
           "publish",

@@ -51,10 +51,13 @@ class BoundHandle {
   BoundHandle(const std::shared_ptr<OpenPublisher>& open, Tensors& tensors);
   /// failed_precondition when they were bound to another publisher than `open`.
   const std::shared_ptr<BoundTensors>& of(const OpenPublisher& open) const;
+  /// BoundTensors::set_stream().
+  void set_stream(std::int32_t device, std::uintptr_t stream) const;
 
  private:
   std::weak_ptr<OpenPublisher> open_;
   std::vector<ByteArray> arrays_;
+  std::vector<nanobind::object> kept_;
   std::shared_ptr<BoundTensors> tensors_;
 };
 

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays in a GPU's memory, as C++ takes them: an address, a device, and the stream whose work writes them."""
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+
+from . import _core
+from ._errors import InvalidArgument
+
+_CUDA = 2  # DLPack's kDLCUDA.
+_log = logging.getLogger("freshet")
+Current = Callable[[], int]  # The stream that is current now: a cudaStream_t as a number.
+
+
+class OnDevice(NamedTuple):
+    """A tensor in one piece of a GPU's memory, which `kept` owns."""
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    address: int
+    device: int
+    current: Current
+    kept: Any
+    refresh: Callable[[], None] | None  # Where `kept` is a copy: makes it anew, on the current stream.
+
+
+@functools.lru_cache(maxsize=None)
+def _has_gpus() -> bool:
+    """Whether C++ reads GPUs' memory here. If not, the framework copies tensors to host memory, as ever; said once."""
+    why = _core.why_no_gpus()
+    if why is not None:
+        _log.info("tensors in GPUs' memory go through the framework's own copies: %s", why)
+    return why is None
+
+
+def on_device(value: Any, tensor: str, is_forced: bool) -> OnDevice | None:
+    """`value` as C++ reads it from a GPU; None for what is in host memory, or is to be copied there first. `is_forced`: the
+    publisher has GPUs of its own. InvalidArgument names the tensor that is not dense."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if not value.is_cuda or torch.version.hip is not None or not (is_forced or _has_gpus()):
+            return None
+        from ._torch_on_device import of_torch
+        return of_torch(value, tensor)
+    if isinstance(value, (np.ndarray, np.generic)) or not hasattr(value, "__cuda_array_interface__"):
+        return None
+    return _of_interface(value, tensor) if is_forced or _has_gpus() else None
+
+
+def _of_interface(value: Any, tensor: str) -> OnDevice:
+    """CuPy, Numba, and what else has `__cuda_array_interface__`."""
+    told = value.__cuda_array_interface__
+    try:
+        dtype = np.dtype(told["typestr"])
+        shape = tuple(int(extent) for extent in told["shape"])
+        address = int(told["data"][0] or 0)
+        strides = told.get("strides")
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InvalidArgument(f"tensor {tensor}: its __cuda_array_interface__ is malformed: {error!r}") from None
+    if told.get("mask") is not None:
+        raise InvalidArgument(f"tensor {tensor}: a masked array; give one without mask")
+    if address < 0 or any(extent < 0 for extent in shape):
+        raise InvalidArgument(f"tensor {tensor}: its __cuda_array_interface__ has a negative number")
+    if strides is not None and 0 not in shape and tuple(strides) != _dense(shape, dtype.itemsize):
+        raise InvalidArgument(f"tensor {tensor}: it lies strided in the GPU's memory; give a contiguous copy")
+    device = 0
+    if hasattr(value, "__dlpack_device__"):
+        kind, device = value.__dlpack_device__()
+        if int(kind) != _CUDA:
+            raise InvalidArgument(f"tensor {tensor}: DLPack's device {int(kind)} is no NVIDIA GPU's memory")
+    return OnDevice(dtype, shape, address, int(device), lambda: _stream_of(value, tensor), value, None)
+
+
+def _stream_of(value: Any, tensor: str) -> int:
+    """None asks for no order: the default stream has one all the same, for those that write on it."""
+    stream = value.__cuda_array_interface__.get("stream")
+    if stream is None:
+        return 0
+    if isinstance(stream, bool) or not isinstance(stream, int) or stream < 0:
+        raise InvalidArgument(f"tensor {tensor}: its stream is {stream!r}")
+    return stream
+
+
+def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides = []
+    step = itemsize
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's tensors on NVIDIA GPUs: where they lie, and which stream is current."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ._arrays import dtype_of
+from ._device_arrays import OnDevice
+from ._errors import FailedPrecondition, InvalidArgument
+from ._torch_arrays import _BITS, _check
+
+
+def of_torch(value: torch.Tensor, tensor: str) -> OnDevice:
+    """The tensor's memory on its GPU, or a copy in one piece there. InvalidArgument as for tensors of the host."""
+    value = value.detach()
+    _check(tensor, value)
+    device = value.device.index or 0
+    whole = value if value.is_contiguous() and not value.is_neg() else value.resolve_neg().clone(memory_format=torch.contiguous_format)
+    refresh = None if whole is value else lambda: whole.copy_(value)
+    return OnDevice(_dtype_of(value.dtype, tensor), tuple(value.shape), whole.data_ptr(), device, lambda: _current(whole, device),
+                    whole, refresh)
+
+
+def _current(whole: torch.Tensor, device: int) -> int:
+    """The stream that is current. A tensor that another stream allocated is not given to others before this one's work, which
+    our copy is a part of, has run."""
+    if torch.cuda.is_current_stream_capturing():
+        raise FailedPrecondition("publish: the current stream is being captured into a CUDA graph; publish after the capture")
+    stream: Any = torch.cuda.current_stream(device)
+    whole.record_stream(stream)
+    return int(stream.cuda_stream)
+
+
+def _dtype_of(dtype: torch.dtype, tensor: str) -> np.dtype:
+    bits = _BITS.get(dtype)
+    if bits is not None:
+        return dtype_of(bits[3])
+    try:
+        return np.dtype(str(dtype).rpartition(".")[2])
+    except TypeError:
+        raise InvalidArgument(f"tensor {tensor}: dtype {dtype} is none that a model's tensors may have") from None
