@@ -3,7 +3,9 @@
 /// beside the reading of all its records, which is the least that anybody could do, and beside a program that keeps
 /// its candidates as graph files and parses them when it begins.
 ///
-/// usage: repo_open [--quick] [--json] [--models N] [--folder DIR]
+/// Then what one command costs on a folder of as many models of 40 layers.
+///
+/// usage: repo_open [--quick] [--json] [--models N] [--layers N] [--folder DIR] [--store DIR] [--only CASE]
 
 #include <chrono>
 #include <cstdlib>
@@ -15,8 +17,10 @@
 #include <vector>
 
 #include <nlohmann/json.hpp>
+#include "benchmarks/common/child.h"
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
+#include "benchmarks/repo_open/command_case.h"
 #include "core/base/format.h"
 #include "examples/nas_spaces/nas_spaces.h"
 #include "repo/repository.h"
@@ -27,12 +31,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTries = 5;
+constexpr std::uint32_t kDeepGraphLayers = 207;
+constexpr std::uint64_t kDeepGraphs = 1500;
 
 struct Options {
   bool quick = false;
   bool json = false;
   std::uint64_t models = 0;
+  std::uint32_t layers = 40;
   std::string folder = std::filesystem::temp_directory_path();
+  std::string store;  ///< Of the deep models: kept, and used again where it is there.
+  std::string only;   ///< "open", "commands" or "bytes".
 };
 
 double milliseconds_since(Clock::time_point start) {
@@ -55,7 +64,7 @@ class Benchmark {
   Status run() {
     std::string folder = options_.folder + "/freshet-open-XXXXXX";
     if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
-    Status status = measure(folder);
+    Status status = measure_all(folder);
     std::error_code ignored;
     std::filesystem::remove_all(folder, ignored);
     if (status) std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
@@ -63,6 +72,26 @@ class Benchmark {
   }
 
  private:
+  bool wants(std::string_view name) const { return options_.only.empty() || options_.only == name; }
+
+  Status measure_all(const std::string& folder) {
+    if (wants("open")) FRESHET_TRY(measure(folder));
+    const std::string program = std::filesystem::path(own_path()).parent_path().parent_path() / "freshet";
+    if (wants("commands") && !std::filesystem::exists(program)) {
+      report_.skip("commands", program + " is not built");
+    } else if (wants("commands")) {
+      FRESHET_TRY(measure_commands({.models = models_,
+                                    .layers = options_.layers,
+                                    .folder = folder,
+                                    .store = options_.store,
+                                    .program = program,
+                                    .tries = kTries},
+                                   report_));
+    }
+    if (!wants("bytes")) return {};
+    return measure_graph_bytes(options_.quick ? kDeepGraphs / 10 : kDeepGraphs, kDeepGraphLayers, folder, report_);
+  }
+
   Status measure(const std::string& folder) {
     const std::string name = format("{}_architectures", models_);
     const std::string store = folder + "/store";
@@ -195,7 +224,10 @@ int main(int count, char** words) {
                         .add_options =
                             [&](CLI::App& app) {
                               app.add_option("--models", options.models, "how many (default 60000)");
+                              app.add_option("--layers", options.layers, "of the models that commands meet");
                               app.add_option("--folder", options.folder, "where to store them meanwhile");
+                              app.add_option("--store", options.store, "a folder of deep models to keep and use again");
+                              app.add_option("--only", options.only, "one case: open, commands or bytes");
                             }},
                        [&] { return Benchmark(options).run(); });
 }

@@ -40,7 +40,11 @@ std::string reason_without(const VersionName& name, const std::string& message) 
 }
 
 RecordAudit::RecordAudit(const LocalRepository::Impl& impl, const Guarded& guarded, VerifyReport& report)
-    : impl_(impl), backend_(*impl.backend), guarded_(guarded), report_(report) {}
+    : impl_(impl),
+      backend_(*impl.backend),
+      guarded_(guarded),
+      report_(report),
+      kept_graphs_(impl.backend->derived(kKeptGraphsName).value_or("")) {}
 
 Status RecordAudit::run() {
   FRESHET_TRY(read_segments());
@@ -151,7 +155,12 @@ void RecordAudit::on_version(std::string_view key, std::string_view value) {
 // Not from the cache: what is in memory may be better than what is stored.
 void RecordAudit::on_architecture(std::string_view key, std::string_view value) {
   const auto architecture = decode_architecture(bytes_of(value.data(), value.size()));
-  if (architecture && architecture_key((*architecture)->digest()) == key) architectures_.emplace(key);
+  if (!architecture || architecture_key((*architecture)->digest()) != key) return;
+  architectures_.emplace(key);
+  const auto kept = kept_graphs_.find((*architecture)->digest());
+  if (kept != nullptr && kept->parts() != MatchGraph::of(**architecture)->parts()) {
+    damaged_record(key, "the graph that match has of it is another one; delete the file derived-graphs");
+  }
 }
 
 Status RecordAudit::check_manifests() {

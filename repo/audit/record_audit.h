@@ -92,6 +92,7 @@ class RecordAudit {
   const Backend& backend_;
   const Guarded guarded_;
   VerifyReport& report_;
+  const KeptGraphs kept_graphs_;
 
   std::map<SegmentName, StoredSegment> segments_;
   std::map<VersionName, std::shared_ptr<const VersionRow>> rows_;  ///< As they were loaded; null: damaged then.

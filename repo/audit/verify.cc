@@ -181,6 +181,7 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
   }
 
   std::uint64_t total = 0;
+  FRESHET_TRY(impl_->need_segments());
   {
     const MutexLock lock(impl_->mutex);
     total = impl_->catalog.segment_bytes();

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -111,6 +112,28 @@ class Backend {
 
   /// The space that the backend takes on the medium, as the medium counts it.
   virtual Result<DiskUse> disk_use() const = 0;
+
+  // Derived texts: what can be made again from the records at any time, and is kept beside them because making it takes
+  // long. A text that is missing or damaged is no damage. The reader checks what it reads. A medium without a place for
+  // such texts keeps none, and these functions do nothing.
+
+  /// A text that another one takes the place of with every write of records or blobs, also by another process; empty if
+  /// the medium cannot tell. Whoever derives a text from all records notes it, and believes the text while it is the
+  /// same.
+  virtual std::string state() const { return {}; }
+  /// Nothing if there is no text of that name.
+  virtual std::optional<std::string> derived(std::string_view name) const {
+    static_cast<void>(name);
+    return std::nullopt;
+  }
+  /// Takes the place of the text of that name, or stands behind what it has so far. Nothing is synced, and a failure is
+  /// told to nobody. A crash may leave a part. Without effect on a medium that is opened for reading only.
+  enum class Derived { instead, behind };
+  virtual void keep_derived(std::string_view name, std::string_view text, Derived where) {
+    static_cast<void>(name);
+    static_cast<void>(text);
+    static_cast<void>(where);
+  }
 };
 
 std::unique_ptr<Backend> make_memory_backend();

@@ -5,6 +5,7 @@
 /// those. Threads and errors are those of the inner one.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,11 @@ class BackendWrapper : public Backend {
     return inner_->find_damage(on_read);
   }
   Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
+  std::string state() const override { return inner_->state(); }
+  std::optional<std::string> derived(std::string_view name) const override { return inner_->derived(name); }
+  void keep_derived(std::string_view name, std::string_view text, Derived where) override {
+    inner_->keep_derived(name, text, where);
+  }
 
  protected:
   Backend& inner() const { return *inner_; }

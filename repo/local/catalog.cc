@@ -19,56 +19,76 @@ std::string models_like(const std::string& wanted, const std::map<std::string, C
 
 }  // namespace
 
+// Keys come in the order in which the maps have them, so each one's place is at the end, or where the last one's was.
 Result<Catalog> Catalog::load(const Backend& backend) {
   Catalog catalog;
+  auto model = catalog.models_.end();
   Status status = backend.scan(kVersionPrefix, [&](std::string_view key, std::string_view value) {
-    const std::optional<VersionName> name = parse_version_key(key);
+    std::optional<VersionName> name = parse_version_key(key);
     if (!name) return true;
-    if (Result<VersionRow> row = decode_version_row(value)) {
-      catalog.place(*name, std::move(*row), Settled::later);
+    if (model == catalog.models_.end() || model->first != name->model) {
+      model = catalog.models_.emplace_hint(catalog.models_.end(), name->model, Versions());
+    }
+    Result<VersionRow> row = decode_version_row(value);
+    Entry entry;
+    if (row) {
+      ++(row->retired ? catalog.retired_ : catalog.versions_);
+      catalog.greatest_commit_ = std::max(catalog.greatest_commit_, row->commit);
+      entry.row = std::make_shared<const VersionRow>(*std::move(row));
+      catalog.forest_->set_unsettled(*name, entry.row);
     } else {
-      catalog.models_[name->model].insert_or_assign(name->number, Entry{});
       ++catalog.versions_;
     }
+    model->second.insert_or_assign(model->second.end(), name->number, std::move(entry));
     return true;
   });
-  FRESHET_TRY(catalog.unless_damaged(std::move(status)));
+  FRESHET_TRY(unless_damaged(std::move(status), catalog.unread_));
   catalog.forest_->settle();
+  if (backend.read_only()) return catalog;
   status = backend.scan(kHighWaterPrefix, [&](std::string_view key, std::string_view value) {
-    const std::string model(key.substr(kHighWaterPrefix.size()));
     if (const auto number = parse_number(value)) {
-      catalog.high_water_[model] = std::max(catalog.high_water_[model], *number);
+      const std::string_view of = key.substr(kHighWaterPrefix.size());
+      catalog.high_water_.emplace_hint(catalog.high_water_.end(), of, *number);
     }
     return true;
   });
-  FRESHET_TRY(catalog.unless_damaged(std::move(status)));
-  status = backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
-    const Result<SegmentRow> segment = decode_segment_row(value);
-    catalog.add_segment(segment ? segment->bytes : 0);
-    const auto name = parse_segment_key(key.substr(kSegmentPrefix.size()));
-    if (name && segment && segment->base) catalog.set_base(*name, segment->base);
-    return true;
-  });
-  FRESHET_TRY(catalog.unless_damaged(std::move(status)));
+  FRESHET_TRY(unless_damaged(std::move(status), catalog.unread_));
   return catalog;
 }
 
-Status Catalog::unless_damaged(Status read) {
+Result<Catalog::Segments> Catalog::read_segments(const Backend& backend) {
+  Segments segments;
+  Status status = backend.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
+    const Result<SegmentRow> segment = decode_segment_row(value);
+    ++segments.count;
+    segments.bytes += segment ? segment->bytes : 0;
+    if (!segment || !segment->base) return true;
+    if (const auto name = parse_segment_key(key.substr(kSegmentPrefix.size()))) {
+      segments.bases.insert_or_assign(*name, *segment->base);
+    }
+    return true;
+  });
+  FRESHET_TRY(unless_damaged(std::move(status), segments.unread));
+  return segments;
+}
+
+void Catalog::set_segments(Segments segments) {
+  if (!segments.unread.empty()) unread_ = segments.unread;
+  segments_ = std::move(segments);
+  has_segments_ = true;
+}
+
+Status Catalog::unless_damaged(Status read, std::string& unread) {
   if (read || read.error().code() != Code::corrupt) return read;
-  unread_ = read.error().message();
+  unread = read.error().message();
   return {};
 }
 
-void Catalog::add(const VersionName& name, VersionRow row) { place(name, std::move(row), Settled::now); }
-
-void Catalog::place(const VersionName& name, VersionRow row, Settled settled) {
+void Catalog::add(const VersionName& name, VersionRow row) {
   ++(row.retired ? retired_ : versions_);
+  greatest_commit_ = std::max(greatest_commit_, row.commit);
   auto kept = std::make_shared<const VersionRow>(std::move(row));
-  if (settled == Settled::now) {
-    forest_->set(name, kept);
-  } else {
-    forest_->set_unsettled(name, kept);
-  }
+  forest_->set(name, kept);
   models_[name.model].insert_or_assign(name.number, Entry{std::move(kept)});
   VersionNumber& high_water = high_water_[name.model];
   high_water = std::max(high_water, name.number);
@@ -76,26 +96,26 @@ void Catalog::place(const VersionName& name, VersionRow row, Settled settled) {
 
 void Catalog::set_base(const SegmentName& segment, const std::optional<SegmentName>& base) {
   if (base) {
-    bases_.insert_or_assign(segment, *base);
+    segments_.bases.insert_or_assign(segment, *base);
   } else {
-    bases_.erase(segment);
+    segments_.bases.erase(segment);
   }
 }
 
 std::optional<SegmentName> Catalog::base_of(const SegmentName& segment) const {
-  const auto found = bases_.find(segment);
-  if (found == bases_.end()) return std::nullopt;
+  const auto found = segments_.bases.find(segment);
+  if (found == segments_.bases.end()) return std::nullopt;
   return found->second;
 }
 
 void Catalog::add_segment(std::uint64_t bytes) {
-  ++segments_;
-  segment_bytes_ += bytes;
+  ++segments_.count;
+  segments_.bytes += bytes;
 }
 
 void Catalog::drop_segment(std::uint64_t bytes) {
-  --segments_;
-  segment_bytes_ -= bytes;
+  --segments_.count;
+  segments_.bytes -= bytes;
 }
 
 void Catalog::retire(const VersionName& name, VersionRow tombstone) {
@@ -178,6 +198,15 @@ VersionNumber Catalog::high_water(const std::string& model) const {
   const VersionNumber marked = found == high_water_.end() ? 0 : found->second;
   const auto versions = models_.find(model);
   return versions == models_.end() ? marked : std::max(marked, versions->second.rbegin()->first);
+}
+
+std::map<std::string, VersionNumber> Catalog::high_waters() const {
+  std::map<std::string, VersionNumber> all = high_water_;
+  for (const auto& [model, versions] : models_) {
+    VersionNumber& greatest = all[model];
+    greatest = std::max(greatest, versions.rbegin()->first);
+  }
+  return all;
 }
 
 Status remove_leftover_blobs(Backend& backend, const Catalog& catalog,

@@ -2,7 +2,8 @@
 #pragma once
 
 /// Which versions a repository has: every version's row in memory, by name and by identity, and how much the segments
-/// come to. Loaded from the backend's records. Private to this room.
+/// come to. Loaded from the backend's records; the segments, of which there are many more, when somebody needs them.
+/// Private to this room.
 
 #include <cstdint>
 #include <functional>
@@ -29,9 +30,21 @@ class Catalog {
   };
   using Versions = std::map<VersionNumber, Entry>;
 
-  /// Reads all rows. A damaged row keeps its place under its name; it hides no other one. What the medium lost itself
-  /// is in unread().
+  /// Reads all rows, and no segments. Numbers that are given, which only puts ask for, are read in an owner's. A
+  /// damaged row keeps its place under its name; it hides no other one. What the medium lost itself is in unread().
   static Result<Catalog> load(const Backend& backend);
+
+  /// What is known of all segments together.
+  struct Segments {
+    std::uint64_t count = 0;
+    std::uint64_t bytes = 0;
+    std::unordered_map<SegmentName, SegmentName> bases;  ///< By the segment that is a delta onto it.
+    std::string unread;                                  ///< As Catalog::unread().
+  };
+  static Result<Segments> read_segments(const Backend& backend);
+  void set_segments(Segments segments);
+  /// Whether set_segments() was called. Before that, segments(), segment_bytes() and base_of() must not be.
+  bool has_segments() const { return has_segments_; }
 
   void add(const VersionName& name, VersionRow row);
   void add_segment(std::uint64_t bytes);
@@ -66,9 +79,10 @@ class Catalog {
   /// The version's place in it, also of one that was retired. Errors as find().
   Result<VersionForest::Node> node_of(const VersionName& name) const;
 
-  /// The greatest number ever given in the model; 0 for none.
+  /// The greatest number ever given in the model; 0 for none. In an owner's catalog.
   VersionNumber high_water(const std::string& model) const;
-  const std::map<std::string, VersionNumber>& high_waters() const { return high_water_; }
+  /// Of every model that has one.
+  std::map<std::string, VersionNumber> high_waters() const;
 
   const std::map<std::string, Versions>& models() const { return models_; }
   /// The number of the newest version that was not retired, if there is one.
@@ -76,24 +90,24 @@ class Catalog {
   std::uint64_t live_models() const;
   std::uint64_t versions() const { return versions_; }  ///< Without retired ones.
   std::uint64_t retired() const { return retired_; }
-  std::uint64_t segments() const { return segments_; }
-  std::uint64_t segment_bytes() const { return segment_bytes_; }
+  std::uint64_t greatest_commit() const { return greatest_commit_; }  ///< Of all rows; 0 for none.
+  std::uint64_t segments() const { return segments_.count; }
+  std::uint64_t segment_bytes() const { return segments_.bytes; }
+  std::size_t bases() const { return segments_.bases.size(); }
   /// Why not all records could be read; empty when they could. Versions, numbers and segments may be missing then.
   const std::string& unread() const { return unread_; }
 
  private:
-  Status unless_damaged(Status read);
-  enum class Settled { now, later };
-  void place(const VersionName& name, VersionRow row, Settled settled);
+  static Status unless_damaged(Status read, std::string& unread);
 
   std::map<std::string, Versions> models_;
-  std::unordered_map<SegmentName, SegmentName> bases_;
-  std::map<std::string, VersionNumber> high_water_;
+  std::map<std::string, VersionNumber> high_water_;  ///< As it is recorded; a version that is there may be greater.
   std::shared_ptr<VersionForest> forest_ = std::make_shared<VersionForest>();
   std::uint64_t versions_ = 0;
   std::uint64_t retired_ = 0;
-  std::uint64_t segments_ = 0;
-  std::uint64_t segment_bytes_ = 0;
+  std::uint64_t greatest_commit_ = 0;
+  Segments segments_;
+  bool has_segments_ = false;
   std::string unread_;
 };
 

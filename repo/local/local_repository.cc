@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/repository.h"
 
+#include <array>
+
 #include "core/base/format.h"
 #include "core/model/format_version.h"
 #include "repo/local/local_repository.h"
@@ -17,6 +19,32 @@ Status check_format(Backend& backend) {
     return backend.apply({Backend::Put{std::string(kFormatKey), std::to_string(kFormatVersion)}});
   }
   return check_format_number(*stored);
+}
+
+// The segments' sums as one line: the state of the records that they are of, how many, their bytes, and a digest of it.
+constexpr std::string_view kSumsName = "sums";
+
+std::string encode_sums(const std::string& state, const LocalRepository::Impl::SegmentSums& sums) {
+  if (state.empty()) return {};
+  const std::string line = format("{} {} {}", state, sums.count, sums.bytes);
+  return format("{} {}\n", line, to_hex(plain_xxh3_of(bytes_of(line.data(), line.size()))));
+}
+
+// Nothing unless they are those of this state.
+std::optional<LocalRepository::Impl::SegmentSums> decode_sums(const std::optional<std::string>& text,
+                                                              const std::string& state) {
+  if (!text || state.empty() || !text->starts_with(state + " ")) return std::nullopt;
+  std::string_view rest = std::string_view(*text).substr(state.size() + 1);
+  std::array<std::uint64_t, 2> numbers{};
+  for (std::uint64_t& number : numbers) {
+    const Result<std::uint64_t> parsed = parse_number(rest.substr(0, rest.find(' ')));
+    if (!parsed || rest.find(' ') == std::string_view::npos) return std::nullopt;
+    number = *parsed;
+    rest.remove_prefix(rest.find(' ') + 1);
+  }
+  const LocalRepository::Impl::SegmentSums sums{numbers[0], numbers[1]};
+  if (encode_sums(state, sums) != *text) return std::nullopt;
+  return sums;
 }
 
 }  // namespace
@@ -62,6 +90,11 @@ std::string tensor_label(const VersionName& name, const Architecture& architectu
 Status LocalRepository::Impl::load() {
   FRESHET_TRY(check_format(*backend));
   FRESHET_ASSIGN(Catalog loaded, Catalog::load(*backend));
+  // An owner's puts and retirements lean on them, and he is to know what cannot be read before he writes.
+  if (!backend->read_only()) {
+    FRESHET_ASSIGN(Catalog::Segments segments, Catalog::read_segments(*backend));
+    loaded.set_segments(std::move(segments));
+  }
   unread = loaded.unread();
   if (!backend->read_only() && unread.empty()) {
     Status removed = remove_leftovers(loaded);
@@ -69,11 +102,47 @@ Status LocalRepository::Impl::load() {
     if (!removed && removed.error().code() != Code::out_of_space) return removed;
     if (!removed) failed = true;
   }
-  FRESHET_TRY(index_catalog(loaded));
+  FRESHET_ASSIGN(const std::uint64_t greatest, greatest_commit(loaded));
+  if (indexed) FRESHET_TRY(index_catalog(loaded));
+  commit = greatest;
+  index.set_as_of(greatest);
   contents.reset();
   const MutexLock lock(mutex);
   catalog = std::move(loaded);
   return {};
+}
+
+LocalRepository::Impl::~Impl() {
+  if (backend->read_only() || failed) return;
+  const MutexLock lock(mutex);
+  if (!catalog.has_segments() || !catalog.unread().empty()) return;
+  const std::string sums = encode_sums(backend->state(), {catalog.segments(), catalog.segment_bytes()});
+  if (!sums.empty() && backend->derived(kSumsName) != sums) {
+    backend->keep_derived(kSumsName, sums, Backend::Derived::instead);
+  }
+}
+
+Status LocalRepository::Impl::need_segments() {
+  {
+    const MutexLock lock(mutex);
+    if (catalog.has_segments()) return {};
+  }
+  // Only who opened it for reading comes here: what he sees does not change.
+  FRESHET_ASSIGN(Catalog::Segments segments, Catalog::read_segments(*backend));
+  const MutexLock lock(mutex);
+  if (!catalog.has_segments()) catalog.set_segments(std::move(segments));
+  return {};
+}
+
+Result<LocalRepository::Impl::SegmentSums> LocalRepository::Impl::segment_sums() {
+  for (bool was_read = false;; was_read = true) {
+    {
+      const MutexLock lock(mutex);
+      if (catalog.has_segments()) return SegmentSums{catalog.segments(), catalog.segment_bytes()};
+    }
+    if (const auto kept = decode_sums(backend->derived(kSumsName), backend->state()); kept && !was_read) return *kept;
+    FRESHET_TRY(need_segments());
+  }
 }
 
 Status LocalRepository::Impl::recovered() {
@@ -182,12 +251,13 @@ Result<std::optional<VersionName>> LocalRepository::find(const VersionId& id) co
 
 Result<RepositoryStat> LocalRepository::stat() const {
   FRESHET_ASSIGN(const DiskUse disk, impl_->backend->disk_use());
+  FRESHET_ASSIGN(const Impl::SegmentSums segments, impl_->segment_sums());
   const MutexLock lock(impl_->mutex);
   return RepositoryStat{.models = impl_->catalog.live_models(),
                         .versions = impl_->catalog.versions(),
                         .retired_versions = impl_->catalog.retired(),
-                        .live_tensors = impl_->catalog.segments(),
-                        .live_bytes = impl_->catalog.segment_bytes(),
+                        .live_tensors = segments.count,
+                        .live_bytes = segments.bytes,
                         .disk_bytes = disk.bytes,
                         .metadata_bytes = disk.metadata_bytes};
 }

@@ -17,6 +17,7 @@
 
 #include "core/base/mutex.h"
 #include "repo/local/catalog.h"
+#include "repo/local/kept_graphs.h"
 #include "repo/local/readable.h"
 #include "repo/local/references.h"
 #include "repo/match/structure_index.h"
@@ -70,7 +71,8 @@ struct PutInProgress {
   Repository::PutOptions options;
   std::vector<NewSegment> segments;  ///< Those it writes, in their order; nobody else writes them meanwhile.
   VersionRow row;
-  std::uint64_t erasures = 0;  ///< As it was when the inherited segments were found to be there.
+  std::uint64_t erasures = 0;        ///< As it was when the inherited segments were found to be there.
+  bool brings_architecture = false;  ///< Nobody had it before its batch.
   bool ended = false;
   bool base_lost = false;       ///< It failed for that alone.
   bool inherited_lost = false;  ///< Or for something that it inherits, which was retired while it was written.
@@ -149,6 +151,8 @@ class LocalRepository::Impl {
  public:
   Impl(std::unique_ptr<Backend> backend_in, const Clock& clock_in)
       : backend(std::move(backend_in)), clock(clock_in), leases(clock_in.now(), new_pin_lease()) {}
+  /// Keeps the sums of the segments for those who open the repository next.
+  ~Impl();
 
   /// Checks the format, and reads the catalog anew from the backend's records. REQUIRES: `turn` is held.
   Status load() FRESHET_REQUIRES(turn);
@@ -196,18 +200,36 @@ class LocalRepository::Impl {
   };
   Status add_records(PutInProgress& put, Taken& taken, Backend::Batch& batch) FRESHET_REQUIRES(turn);
   void tell_of(PutInProgress& put) FRESHET_REQUIRES(turn);
+  /// Of the architectures that the puts bring.
+  void keep_graphs_of(const std::vector<PutInProgress*>& puts) FRESHET_REQUIRES(turn);
+  std::shared_ptr<const MatchGraph> graph_of(const Architecture& architecture);
   void forget_blobs(const PutInProgress& put) FRESHET_REQUIRES(turn);
 
   /// One more pin. REQUIRES: `turn` is held, so that no retirement comes between. In repo/local/pins.cc.
   Status add_pin(const VersionName& name, const std::string& by, const PinTerms& terms) FRESHET_REQUIRES(turn);
 
-  // The match index, in repo/local/match.cc. Whoever changes which versions there are tells it so after the batch, and
-  // before the turn ends; a retirement tells it first, so that no answer names what is gone.
+  // The match index, in repo/local/match.cc. It is made by the first match: most processes that open a repository never
+  // ask for one. Whoever changes which versions there are tells it so after the batch, and before the turn ends; a
+  // retirement tells it first, so that no answer names what is gone.
+  Status need_index() FRESHET_EXCLUDES(turn);
   /// Brings the index to what `loaded` has.
   Status index_catalog(const Catalog& loaded) FRESHET_REQUIRES(turn);
+  struct StoredVersion {
+    VersionName name;
+    std::shared_ptr<const VersionRow> row;
+  };
+  /// In the order of their commits.
+  Status index_rows(const std::vector<StoredVersion>& rows) FRESHET_REQUIRES(turn);
+  /// The greatest commit number that the records have; at least those of the catalog's rows.
+  Result<std::uint64_t> greatest_commit(const Catalog& loaded) const;
   /// What a match looks at of a stored architecture. Its digest shows that it passed all checks when it was put, so
-  /// they are not made again: opening would be mostly that.
+  /// they are not made again: making the index would be mostly that.
   Result<std::shared_ptr<const MatchGraph>> stored_graph(const Digest& digest, ConfigHashes& configs) const;
+  /// The kept graphs that somebody needs, those of `live`, when the others take more than half of the room; and with
+  /// what had to be made anew.
+  using Graphs = std::unordered_map<Digest, std::shared_ptr<const MatchGraph>>;
+  void keep_graphs(const KeptGraphs& kept, const Graphs& made, const std::unordered_set<Digest>& live)
+      FRESHET_REQUIRES(turn);
   void index_version(const VersionName& name, const VersionRow& row, const Architecture& architecture)
       FRESHET_REQUIRES(turn);
   void unindex_version(const VersionId& id, std::uint64_t at_commit) FRESHET_REQUIRES(turn);
@@ -255,6 +277,14 @@ class LocalRepository::Impl {
   /// "worker7 (for 94 s, unless it is renewed)".
   std::string describe(const Holder& holder) const;
 
+  /// Reads the segments' records, unless that was done. An owner's are read when he opens the repository.
+  Status need_segments() FRESHET_EXCLUDES(mutex);
+  struct SegmentSums {
+    std::uint64_t count = 0;
+    std::uint64_t bytes = 0;
+  };
+  /// Where nobody has read the records, what the last owner kept is believed if nothing was written since.
+  Result<SegmentSums> segment_sums() FRESHET_EXCLUDES(mutex);
   Result<Catalog::Found> find(const VersionName& name) const;
   Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;
 
@@ -345,8 +375,9 @@ class LocalRepository::Impl {
   /// Catalog::unread() of the one that was loaded.
   std::string unread FRESHET_GUARDED_BY(turn);
 
-  /// Never locks its readers out, so it stands beside `mutex`.
+  /// Never locks its readers out, so it stands beside `mutex`. Empty until `indexed`, which is set under `turn`.
   StructureIndex index;
+  std::atomic<bool> indexed{false};
   /// Made when somebody first needs it: who never retires pays nothing for it.
   std::optional<References> references FRESHET_GUARDED_BY(turn);
 

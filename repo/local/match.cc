@@ -10,23 +10,18 @@
 namespace freshet {
 namespace {
 
-using Graphs = std::unordered_map<Digest, std::shared_ptr<const MatchGraph>>;
-
-struct Stored {
-  VersionName name;
-  std::shared_ptr<const VersionRow> row;
-};
+using StoredVersion = LocalRepository::Impl::StoredVersion;
 
 // In the order of their commits.
-std::vector<Stored> in_commit_order(const Catalog& catalog) {
-  std::vector<Stored> versions;
+std::vector<StoredVersion> in_commit_order(const Catalog& catalog) {
+  std::vector<StoredVersion> versions;
   versions.reserve(catalog.versions());
   for (const auto& [model, numbers] : catalog.models()) {
     for (const auto& [number, entry] : numbers) {
       if (entry.row != nullptr) versions.push_back({.name = {.model = model, .number = number}, .row = entry.row});
     }
   }
-  std::ranges::stable_sort(versions, {}, [](const Stored& stored) { return stored.row->commit; });
+  std::ranges::stable_sort(versions, {}, [](const StoredVersion& stored) { return stored.row->commit; });
   return versions;
 }
 
@@ -56,54 +51,115 @@ Result<std::shared_ptr<const MatchGraph>> LocalRepository::Impl::stored_graph(co
   return MatchGraph::of(parts, configs);
 }
 
-Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
+Result<std::uint64_t> LocalRepository::Impl::greatest_commit(const Catalog& loaded) const {
   std::uint64_t greatest = 0;
   if (const Result<std::string> stored = backend->get(kCommitKey)) {
     FRESHET_ASSIGN(greatest, parse_number(*stored));
   } else if (stored.error().code() != Code::not_found) {
     return fail(stored.error());
   }
-  Graphs known;
+  return std::max(greatest, loaded.greatest_commit());
+}
+
+Status LocalRepository::Impl::need_index() {
+  if (indexed) return {};
+  const MutexLock lock(turn);
+  if (indexed) return {};
+  // Only who holds the turn changes the catalog.
+  const auto rows = [&] {
+    const MutexLock catalog_lock(mutex);
+    return in_commit_order(catalog);
+  }();
+  FRESHET_TRY(index_rows(rows));
+  index.set_as_of(commit);
+  indexed = true;
+  return {};
+}
+
+Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
+  FRESHET_TRY(index_rows(in_commit_order(loaded)));
+  const MutexLock lock(mutex);
+  for (const StoredVersion& before : in_commit_order(catalog)) {
+    const auto now = loaded.row_of(before.row->id);
+    if (now == nullptr || now->retired) index.retire(before.row->id, 0);
+  }
+  return {};
+}
+
+Status LocalRepository::Impl::index_rows(const std::vector<StoredVersion>& rows) {
+  const KeptGraphs kept(backend->derived(kKeptGraphsName).value_or(""));
+  Graphs made;
+  std::unordered_set<Digest> live;
   ConfigHashes configs;
-  for (const Stored& version : in_commit_order(loaded)) {
-    const VersionRow& row = *version.row;
-    greatest = std::max(greatest, row.commit);
-    if (row.retired) {
-      index.add_tombstone(row.id, row.ancestor);
+  Digest last;
+  std::shared_ptr<const MatchGraph> graph;
+  for (const auto& [name, row] : rows) {
+    if (row->retired) {
+      index.add_tombstone(row->id, row->ancestor);
       continue;
     }
-    std::shared_ptr<const MatchGraph>& graph = known[row.architecture];
+    if (graph == nullptr || last != row->architecture) graph = kept.find(row->architecture);
+    last = row->architecture;
     if (graph == nullptr) {
-      auto stored = stored_graph(row.architecture, configs);
-      // Damage is found by those who ask for the version; it keeps nobody else from an answer.
-      if (!stored) continue;
-      graph = std::move(*stored);
+      std::shared_ptr<const MatchGraph>& one = made[row->architecture];
+      if (one == nullptr) {
+        auto stored = stored_graph(row->architecture, configs);
+        // Damage is found by those who ask for the version; it keeps nobody else from an answer.
+        if (!stored) continue;
+        one = std::move(*stored);
+      }
+      graph = one;
     }
+    live.insert(row->architecture);
     // What is in the index already stands there as it was before a failed write, after which this catalog was read
     // anew; that write may have been one that changed what is said of it.
-    if (!index.insert(entry_of(version.name, row, graph), 0)) index.restate(row.id, row.quality, row.tags, 0);
+    if (!index.insert(entry_of(name, *row, graph), 0)) index.restate(row->id, row->quality, row->tags, 0);
   }
-  {
-    const MutexLock lock(mutex);
-    for (const Stored& before : in_commit_order(catalog)) {
-      const auto now = loaded.row_of(before.row->id);
-      if (now == nullptr || now->retired) index.retire(before.row->id, 0);
+  keep_graphs(kept, made, live);
+  return {};
+}
+
+void LocalRepository::Impl::keep_graphs(const KeptGraphs& kept, const Graphs& made,
+                                        const std::unordered_set<Digest>& live) {
+  if (backend->read_only()) return;
+  std::string fresh;
+  for (const auto& [architecture, graph] : made) {
+    if (graph != nullptr) fresh += encode_kept_graph(architecture, *graph);
+  }
+  std::string needed;
+  for (const Digest& architecture : live) needed += kept.entry(architecture);
+  if (!kept.is_whole() || needed.size() < kept.bytes() / 2) {
+    backend->keep_derived(kKeptGraphsName, needed + fresh, Backend::Derived::instead);
+  } else if (!fresh.empty()) {
+    backend->keep_derived(kKeptGraphsName, fresh, Backend::Derived::behind);
+  }
+}
+
+void LocalRepository::Impl::keep_graphs_of(const std::vector<PutInProgress*>& puts) {
+  std::string fresh;
+  for (const PutInProgress* put : puts) {
+    if (put->brings_architecture) {
+      const Architecture& architecture = *put->manifest.architecture;
+      fresh += encode_kept_graph(architecture.digest(), *graph_of(architecture));
     }
   }
-  commit = greatest;
-  index.set_as_of(greatest);
-  return {};
+  if (!fresh.empty()) backend->keep_derived(kKeptGraphsName, fresh, Backend::Derived::behind);
+}
+
+std::shared_ptr<const MatchGraph> LocalRepository::Impl::graph_of(const Architecture& architecture) {
+  auto graph = graphs.find(architecture.digest());
+  if (graph == nullptr) {
+    graph = MatchGraph::of(architecture);
+    graphs.add(architecture.digest(), graph);
+  }
+  return graph;
 }
 
 void LocalRepository::Impl::index_version(const VersionName& name, const VersionRow& row,
                                           const Architecture& architecture) {
-  auto graph = graphs.find(row.architecture);
-  if (graph == nullptr) {
-    graph = MatchGraph::of(architecture);
-    graphs.add(row.architecture, graph);
-  }
   // It can only fail for a version that is there, and the catalog would not have taken that.
-  (void)index.insert(entry_of(name, row, std::move(graph)), row.commit);
+  if (indexed) (void)index.insert(entry_of(name, row, graph_of(architecture)), row.commit);
+  index.set_as_of(row.commit);
 }
 
 void LocalRepository::Impl::unindex_version(const VersionId& id, std::uint64_t at_commit) {
@@ -117,6 +173,7 @@ Result<MatchAnswer> LocalRepository::match(const MatchQuery& query) {
     FRESHET_ASSIGN(const Catalog::Found found, impl_->find(*query.exclude_lineage));
     excluded = found.row->id;
   }
+  FRESHET_TRY(impl_->need_index());
   if (query.pin_by.empty()) return impl_->index.match(query, excluded);
 
   // Whoever retires takes the turn as well, so what is found here is still there when it is pinned.

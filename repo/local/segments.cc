@@ -81,16 +81,17 @@ Result<SegmentRow> LocalRepository::Impl::segment_row(const SegmentName& segment
 }
 
 std::optional<SegmentName> LocalRepository::Impl::base_of(const SegmentName& segment) const {
-  const MutexLock lock(mutex);
-  return catalog.base_of(segment);
+  {
+    const MutexLock lock(mutex);
+    if (catalog.has_segments()) return catalog.base_of(segment);
+  }
+  const Result<SegmentRow> row = segment_row(segment);
+  return row ? row->base : std::nullopt;
 }
 
 std::vector<SegmentName> LocalRepository::Impl::with_bases(std::vector<SegmentName> segments) const {
-  {
-    const MutexLock lock(mutex);
-    for (std::size_t i = segments.size(); i > 0; --i) {
-      if (auto base = catalog.base_of(segments[i - 1])) segments.push_back(*base);
-    }
+  for (std::size_t i = segments.size(); i > 0; --i) {
+    if (auto base = base_of(segments[i - 1])) segments.push_back(*base);
   }
   std::sort(segments.begin(), segments.end());
   segments.erase(std::unique(segments.begin(), segments.end()), segments.end());

@@ -33,11 +33,13 @@ class MatchGraph {
     bool is_input = false;
     bool parametric = false;
     std::uint64_t bytes = 0;  ///< Of its own tensors.
+    bool operator==(const Vertex&) const = default;
   };
   struct Parts {
     std::vector<Vertex> vertices;
     std::vector<std::uint32_t> input_starts;  ///< One more than vertices: where each one's inputs begin in `inputs`.
     std::vector<std::uint32_t> inputs;        ///< Vertices, earlier than the one that they feed.
+    bool operator==(const Parts&) const = default;
   };
 
   static std::shared_ptr<const MatchGraph> of(const Architecture& architecture);

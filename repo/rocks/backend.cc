@@ -8,6 +8,7 @@
 #include "core/base/format.h"
 #include "core/base/mutex.h"
 #include "repo/local/side_by_side.h"
+#include "repo/rocks/derived_texts.h"
 #include "repo/rocks/handover.h"
 #include "repo/rocks/store.h"
 
@@ -190,6 +191,16 @@ class RocksBackend final : public Backend {
   }
 
   Result<DiskUse> disk_use() const override { return disk_use_of(*store_); }
+
+  std::string state() const override {
+    std::string identity;
+    if (!store_->db->GetDbIdentity(identity).ok()) return {};
+    return format("{} {}", identity, store_->db->GetLatestSequenceNumber());
+  }
+  std::optional<std::string> derived(std::string_view name) const override { return read_derived(*store_, name); }
+  void keep_derived(std::string_view name, std::string_view text, Derived where) override {
+    write_derived(*store_, name, text, where);
+  }
 
  private:
   Status check_writable() const {

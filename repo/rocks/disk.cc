@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/base/format.h"
+#include "repo/rocks/head_bytes.h"
 #include "repo/rocks/store.h"
 
 namespace freshet {
@@ -58,6 +59,22 @@ Result<std::uint64_t> value_bytes(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* 
   std::uint64_t bytes = 0;
   for (const auto& [path, table] : tables) bytes += table->raw_value_size;
   return bytes;
+}
+
+// Values of heads in table files, which are no payload. Where a table does not say, the live ones are counted.
+Result<std::uint64_t> head_bytes(const RocksStore& store) {
+  rocksdb::TablePropertiesCollection tables;
+  const bool is_read = store.db->GetPropertiesOfAllTables(store.blobs, &tables).ok();
+  std::uint64_t bytes = 0;
+  bool all_say = is_read;
+  for (const auto& [path, table] : tables) {
+    const std::optional<std::uint64_t> noted = noted_head_bytes(*table);
+    all_say = all_say && noted;
+    bytes += noted.value_or(0);
+  }
+  if (all_say) return bytes;
+  FRESHET_ASSIGN(const LiveBlobs live, live_blobs(store));
+  return live.head_bytes;
 }
 
 Result<std::uint64_t> log_bytes(rocksdb::DB& db) {
@@ -136,8 +153,8 @@ Result<DiskUse> disk_use_of(const RocksStore& store) {
     FRESHET_ASSIGN(const std::uint64_t values, value_bytes(*store.db, family));
     payload += values;
   }
-  FRESHET_ASSIGN(const LiveBlobs live, live_blobs(store));
-  payload -= std::min(payload, live.head_bytes);
+  FRESHET_ASSIGN(const std::uint64_t heads, head_bytes(store));
+  payload -= std::min(payload, heads);
   // What the log holds is small payloads and records alike, until it is written out: it counts as payload.
   FRESHET_ASSIGN(const std::uint64_t log, log_bytes(*store.db));
   use.metadata_bytes = use.bytes - std::min(use.bytes, payload + log + folder.unlisted);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <rocksdb/cache.h>
+#include <rocksdb/convenience.h>
 #include <rocksdb/env.h>
 #include <rocksdb/listener.h>
 #include <rocksdb/table.h>
@@ -19,6 +21,7 @@
 #include "repo/records/records.h"
 #include "repo/rocks/blocks.h"
 #include "repo/rocks/chunk_memory.h"
+#include "repo/rocks/head_bytes.h"
 #include "repo/rocks/table_files.h"
 
 namespace freshet {
@@ -27,6 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kReadOnlyOpensMax = 3;
+/// What is left in the log when a repository is closed. Memory tables that are nearly empty take as much.
+constexpr std::uint64_t kLogBytesLeftMax = std::uint64_t{2} << 20;
 constexpr char kIncoming[] = "incoming";
 
 // After a full disk RocksDB would look for room every few seconds and be busy meanwhile. Whoever writes next knows
@@ -89,6 +94,13 @@ rocksdb::DBOptions db_options(const RocksOptions& options, const std::shared_ptr
 enum class Indexes { at_once, late };
 enum class Family { records, blobs, payloads };
 
+// A library without it reads and writes records as they are.
+rocksdb::CompressionType record_compression() {
+  const std::vector<rocksdb::CompressionType> known = rocksdb::GetSupportedCompressions();
+  const bool has_zstd = std::find(known.begin(), known.end(), rocksdb::kZSTD) != known.end();
+  return has_zstd ? rocksdb::kZSTD : rocksdb::kNoCompression;
+}
+
 rocksdb::ColumnFamilyOptions record_options(const std::shared_ptr<rocksdb::Cache>& cache, Family kind,
                                             Indexes indexes) {
   rocksdb::BlockBasedTableOptions table;
@@ -99,7 +111,9 @@ rocksdb::ColumnFamilyOptions record_options(const std::shared_ptr<rocksdb::Cache
   if (kind != Family::records) table.flush_block_policy_factory = make_block_layout(kind == Family::blobs);
   rocksdb::ColumnFamilyOptions family;
   family.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  family.compression = rocksdb::kNoCompression;
+  // Architectures say the same words for each layer. Payloads have little to squeeze, and are read where they lie.
+  family.compression = kind == Family::records ? record_compression() : rocksdb::kNoCompression;
+  if (kind == Family::blobs) family.table_properties_collector_factories.push_back(make_head_bytes_notes());
   family.write_buffer_size = 8 << 20;
   return family;
 }
@@ -312,6 +326,10 @@ Result<std::unique_ptr<RocksStore>> RocksStore::open(const RocksOptions& options
 
 RocksStore::~RocksStore() {
   if (db == nullptr) return;
+  // Whoever opens the folder for reading would go through the log each time, which takes longer than all the rest.
+  if (!read_only && bytes_in_memory() > kLogBytesLeftMax) {
+    db->Flush({}, {records, blobs, payloads}).PermitUncheckedError();
+  }
   for (rocksdb::ColumnFamilyHandle* family : {records, blobs, payloads}) db->DestroyColumnFamilyHandle(family);
   db->Close().PermitUncheckedError();
 }

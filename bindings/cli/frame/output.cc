@@ -105,7 +105,13 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
     if (!text.empty()) text += '\n';
     for (std::size_t i = 0; i < row.size(); ++i) {
       const bool last = i + 1 == row.size();
-      text += last ? printable(row[i]) : format("{:<{}}  ", printable(row[i]), widths[i]);
+      const bool is_plain = std::ranges::all_of(row[i], [](char c) { return c >= ' ' && c <= '~'; });
+      if (is_plain) {  // As nearly all are; others may be narrower on a terminal than they have bytes.
+        text += row[i];
+        if (!last) text.append(widths[i] - row[i].size() + 2, ' ');
+      } else {
+        text += last ? printable(row[i]) : format("{:<{}}  ", printable(row[i]), widths[i]);
+      }
     }
   }
   return text;

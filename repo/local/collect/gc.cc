@@ -237,6 +237,11 @@ Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& p
   {
     const MutexLock turn(impl_->turn);
     if (!options.dry_run) FRESHET_TRY(impl_->recovered());
+    FRESHET_TRY(impl_->need_segments());
+    if (impl_->unread.empty()) {
+      const MutexLock lock(impl_->mutex);
+      impl_->unread = impl_->catalog.unread();
+    }
     if (!impl_->unread.empty()) {
       const MutexLock lock(impl_->mutex);
       report.live_bytes = impl_->catalog.segment_bytes();

@@ -91,6 +91,7 @@ void LocalRepository::Impl::commit_queued() {
     batch.push_back(commit_record(taken.commit));
     const Status applied = apply(batch);
     if (applied) commit = taken.commit;
+    if (applied) keep_graphs_of(in_batch);
     for (PutInProgress* put : in_batch) {
       put->status = applied;
       if (applied) tell_of(*put);
@@ -142,8 +143,10 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
   batch.push_back(Backend::Put{version_key(manifest.name), encode(put.row)});
   batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(high_water->second)});
   const std::string architecture = architecture_key(put.row.architecture);
-  if (!backend->get(architecture))
+  if (!backend->get(architecture)) {
     batch.push_back(Backend::Put{architecture, text_of(manifest.architecture->encoded())});
+    put.brings_architecture = true;
+  }
   return {};
 }
 
