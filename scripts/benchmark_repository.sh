@@ -6,7 +6,7 @@
 # usage: scripts/benchmark_repository.sh [--quick] [--docs] [BENCHMARK…]
 #   --quick     smaller sizes, about a minute for each
 #   --docs      put the tables into benchmarks/NAME/README.md, and the summary into docs/benchmarks.md
-#   BENCHMARK   repo_put match store_load concurrency nas provenance candidate_graph repo_open checkpoint
+#   BENCHMARK   repo_put large_file match store_load concurrency nas provenance candidate_graph repo_open checkpoint
 #               (default: all)
 # match asks graphs of published networks too, from vision-model-graphs.jsonl.gz in the folder FRESHET_CORPORA (default:
 # shared/corpora beside the checkout), where that is.
@@ -14,7 +14,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/benchmark_tables.sh"
 
-all=(repo_put match store_load concurrency nas provenance candidate_graph repo_open checkpoint)
+all=(repo_put large_file match store_load concurrency nas provenance candidate_graph repo_open checkpoint)
 also=()
 corpus=
 

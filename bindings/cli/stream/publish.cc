@@ -255,6 +255,8 @@ Result<ExitCode> publish(Program& program, const PublishArguments& arguments) {
                          .security = arguments.security,
                          .advertise = parse_addresses(arguments.advertise)};
   options.keep_versions = arguments.keep;
+  // No loop of this process's waits for memory to be touched, and many a command never has a second version.
+  options.arena_copies = 1;
   options.group_commit = arguments.group_commit;
   options.group_within = seconds(arguments.within);
   FRESHET_ASSIGN(const std::unique_ptr<Publisher> publisher, open_patiently(program, options));
