@@ -8,6 +8,7 @@
 #include "core/base/text.h"
 #include "core/json/canonical_json.h"
 #include "core/safetensors/safetensors.h"
+#include "core/safetensors/tensors_that_come.h"
 
 namespace freshet {
 namespace {
@@ -81,6 +82,45 @@ std::vector<Bytes> pieces_of(const std::string& header, std::span<const TensorVi
   return pieces;
 }
 
+using Ready = std::function<Status(std::size_t tensor)>;
+
+/// Waits for each tensor before it is appended. The header is appended before them.
+class WaitingFile final : public WritableFile {
+ public:
+  WaitingFile(std::unique_ptr<WritableFile> file, const Ready& ready) : file_(std::move(file)), ready_(ready) {}
+  Status append(Bytes bytes) override {
+    if (appended_ > 0) FRESHET_TRY(ready_(appended_ - 1));
+    ++appended_;
+    return file_->append(bytes);
+  }
+  Status sync() override { return file_->sync(); }
+  Status close() override { return file_->close(); }
+
+ private:
+  const std::unique_ptr<WritableFile> file_;
+  const Ready& ready_;
+  std::size_t appended_ = 0;
+};
+
+/// An Env whose files wait for tensors.
+class WaitingEnv final : public Env {
+ public:
+  WaitingEnv(Env& env, const Ready& ready) : env_(env), ready_(ready) {}
+  Result<std::unique_ptr<WritableFile>> create_file(const std::string& path) override {
+    FRESHET_ASSIGN(std::unique_ptr<WritableFile> file, env_.create_file(path));
+    return std::make_unique<WaitingFile>(std::move(file), ready_);
+  }
+  Status rename_file(const std::string& from, const std::string& to) override { return env_.rename_file(from, to); }
+  Status remove_file(const std::string& path) override { return env_.remove_file(path); }
+  Status sync_folder(const std::string& path) override { return env_.sync_folder(path); }
+  void fill_random(MutableBytes out) override { env_.fill_random(out); }
+  std::optional<std::string> variable(const std::string& name) const override { return env_.variable(name); }
+
+ private:
+  Env& env_;
+  const Ready& ready_;
+};
+
 /// Whether the file has just these bytes. not_found when there is no file.
 Result<bool> has_bytes(const std::string& path, std::span<const Bytes> pieces) {
   const Result<OpenedFile> file = open_regular(path);
@@ -110,6 +150,15 @@ Status write_safetensors(const std::string& path, std::span<const TensorView> te
   const Result<std::string> header = header_for(tensors, metadata);
   if (!header) return fail(Error(header.error()).with_context(path));
   return write_file_atomically(system_env(), path, pieces_of(*header, tensors), sync);
+}
+
+Status write_safetensors(const std::string& path, std::span<const TensorView> tensors,
+                         const SafetensorsMetadata& metadata, bool sync,
+                         const std::function<Status(std::size_t tensor)>& ready) {
+  const Result<std::string> header = header_for(tensors, metadata);
+  if (!header) return fail(Error(header.error()).with_context(path));
+  WaitingEnv env(system_env(), ready);
+  return write_file_atomically(env, path, pieces_of(*header, tensors), sync);
 }
 
 Status write_new_safetensors(const std::string& path, std::span<const TensorView> tensors,

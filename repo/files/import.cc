@@ -10,9 +10,12 @@
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "core/model/own_tags.h"
+#include "repo/local/side_by_side.h"
 
 namespace freshet {
 namespace {
+
+constexpr std::size_t kDigestThreads = 2;
 
 using Given = std::map<std::string_view, const TensorView*>;
 
@@ -96,11 +99,25 @@ Status check_known(const Architecture& architecture, const Given& given) {
   return {};
 }
 
+/// Of the tensors that are given. One pass over all bytes, on as many threads as reading memory keeps busy.
+Result<std::vector<Digest>> digests_of(std::span<const TensorSpec> specs, const Given& given) {
+  std::vector<Digest> digests(specs.size());
+  const auto digest_one = [&](std::size_t tensor) -> Status {
+    FRESHET_TRY(Interruption::check());
+    const auto found = given.find(specs[tensor].name);
+    if (found != given.end()) digests[tensor] = digest_of(found->second->data);
+    return {};
+  };
+  FRESHET_TRY(run_side_by_side(specs.size(), kDigestThreads, digest_one));
+  return digests;
+}
+
 /// Decides for each tensor whether it is inherited or the version's own.
 Status stage_tensors(StagedPut& staged, const Given& given, const VersionRecord* ancestor) {
   Manifest& manifest = staged.manifest;
   const auto specs = manifest.architecture->tensors();
   const Inheritance inheritance(*manifest.architecture, ancestor);
+  FRESHET_ASSIGN(const std::vector<Digest> digests, digests_of(specs, given));
   std::vector<SegmentName> owners;
   for (std::uint32_t tensor = 0; tensor < specs.size(); ++tensor) {
     FRESHET_TRY(Interruption::check());
@@ -116,8 +133,7 @@ Status stage_tensors(StagedPut& staged, const Given& given, const VersionRecord*
       return fail(Code::invalid_argument, format("tensor {} is {}; the graph has {}", spec.name,
                                                  describe(file.dtype, file.shape), describe(spec.dtype, spec.shape)));
     }
-    const Digest digest =
-        found != given.end() ? digest_of(found->second->data) : ancestor->manifest.digests[*inherited];
+    const Digest digest = found != given.end() ? digests[tensor] : ancestor->manifest.digests[*inherited];
     if (inherited && digest == ancestor->manifest.digests[*inherited]) {
       owners.push_back(ancestor->manifest.owners[*inherited]);
       staged.inherited_bytes += spec.bytes();

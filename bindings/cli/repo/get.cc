@@ -9,16 +9,15 @@
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/durable_file.h"
-#include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/repo.h"
+#include "bindings/cli/repo/tensor_feed.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/safetensors/safetensors.h"
+#include "core/safetensors/tensors_that_come.h"
 
 namespace freshet::cli {
 namespace {
-
-constexpr std::uint64_t kReadPartBytes = std::uint64_t{256} << 20;
 
 struct GetArguments {
   std::string version;
@@ -83,21 +82,6 @@ Result<Selection> select(const VersionRecord& record, const std::vector<std::str
   return selection;
 }
 
-/// In parts that are large enough to lose nothing by it, so that it can be told how far it is.
-Status read_in_parts(const Repository& repository, const VersionRecord& record, const Selection& selection) {
-  ProgressBar bar("get " + to_string(record.manifest.name));
-  const std::span<const Repository::TensorRead> reads = selection.reads;
-  std::uint64_t done = 0;
-  for (std::size_t begin = 0; begin < reads.size();) {
-    bar.show(done, selection.bytes);
-    std::size_t end = begin;
-    for (std::uint64_t bytes = 0; end < reads.size() && bytes < kReadPartBytes; ++end) bytes += reads[end].out.size();
-    FRESHET_TRY(repository.read(record, reads.subspan(begin, end - begin)));
-    for (; begin < end; ++begin) done += reads[begin].out.size();
-  }
-  return {};
-}
-
 Result<ExitCode> get(Program& program, Repository& repository, const GetArguments& arguments) {
   FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
@@ -108,11 +92,16 @@ Result<ExitCode> get(Program& program, Repository& repository, const GetArgument
         format("{} has no weights: it is a graph that was never trained; there is no file to write", to_string(name)));
   }
   FRESHET_ASSIGN(const Selection selection, select(record, arguments.globs));
-  FRESHET_TRY(read_in_parts(repository, record, selection));
   // A signal does not leave a half-written file beside the target.
   const Interrupt::Deferral deferral;
-  FRESHET_TRY(
-      as_output_error(write_safetensors(arguments.file, selection.views, record.manifest.tags, true), arguments.file));
+  {
+    TensorFeed feed(repository, record, selection.reads);
+    const auto is_read = [&](std::size_t tensor) { return feed.wait_for(tensor, program.interrupt); };
+    Status written = write_safetensors(arguments.file, selection.views, record.manifest.tags, true, is_read);
+    FRESHET_TRY(feed.failure());
+    if (!written && written.error().code() == Code::cancelled) return ExitCode::interrupted;
+    FRESHET_TRY(as_output_error(std::move(written), arguments.file));
+  }
   const std::size_t tensors = selection.views.size();
   FRESHET_TRY(program.out.emit({{"model", name.model},
                                 {"version", name.number},
