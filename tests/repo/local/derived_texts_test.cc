@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iostream>
+#include <iterator>
 
 #include "repo/local/kept_graphs.h"
 #include "repo/records/records.h"

@@ -3,8 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iostream>
 #include <random>
-#include <set>
 
 namespace freshet {
 namespace {
