@@ -33,7 +33,7 @@ class LogWorld : LogNetwork {
   LogWorld(std::uint64_t seed, BrokenRule broken) : LogNetwork(seed, kGrace), broken_(broken) {
     records_per_snapshot_ = 4 + below(20);
     own_token_life_s_ = static_cast<std::uint32_t>(10 + below(60));
-    append_ = some(15 * kSecond, 60 * kSecond);
+    append_ = chance(0.3) ? some(3 * kSecond, 12 * kSecond) : some(15 * kSecond, 60 * kSecond);
   }
 
   LogOutcome run() {
