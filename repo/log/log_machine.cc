@@ -172,6 +172,8 @@ void LogMachine::begin_record(RecordKind kind, Time now) {
     record.public_key = options_.self.public_key;
   }
   if (kind == RecordKind::ownership) {
+    // An ownership that was tried before may stand, and be over already; so may a renewal in it. No token comes twice.
+    own_tokens_ += 2;
     record.batches.push_back({.grants = {{.token = own_token(), .life_s = options_.own_token_life_s}},
                               .changes = {},
                               .ends = {},
@@ -203,7 +205,6 @@ LogId LogMachine::own_token() const {
 void LogMachine::on_lost() {
   const bool ended = role_ == Role::ending;
   role_ = Role::follows;
-  own_tokens_ += 2;  // A renewal may stand, too.
   look_counted_.reset();
   keeper_.stop();
   const std::string why = tail_.state().owner() ? owner_text() + " owns the repository now"
