@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "repo/bucket/bucket_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/base/deadline.h"
+#include "core/base/format.h"
+#include "core/base/mutex.h"
+#include "repo/bucket/packer.h"
+#include "repo/bucket/store_caller.h"
+#include "repo/object_store/exclusion.h"
+
+namespace freshet {
+namespace bucket {
+namespace {
+
+// Keys of the log's values.
+constexpr char kRecordKey = 'r';  ///< + the record's key.
+constexpr char kBlobKey = 'b';    ///< + the blob's key: where it lies.
+
+constexpr Duration kOpenMax = std::chrono::seconds(30);
+constexpr Duration kReadMax = std::chrono::minutes(2);
+/// Longer than a member of the log keeps a batch.
+constexpr Duration kAppendMax = std::chrono::seconds(30);
+constexpr Duration kSettleMax = std::chrono::seconds(30);
+constexpr std::string_view kProbeFolder = "probe";
+/// So that a batch with them stays far below log::kBatchBytesMax.
+constexpr std::size_t kChangesOfABatch = 8192;
+
+std::string log_key(char space, std::string_view key) { return std::string(1, space).append(key); }
+
+/// Any thread.
+class BucketBackend final : public Backend {
+ public:
+  BucketBackend(std::shared_ptr<ObjectStore> store, bool read_only) : store_(std::move(store)), read_only_(read_only) {}
+
+  Status open(const BucketOptions& options) {
+    const Time deadline = deadline_in(kOpenMax);
+    // Wrong keys and missing buckets are told at once, and by their own names: a log's member would try on. A listing
+    // makes no bucket; with some stores an upload does.
+    FRESHET_TRY(store_->list("", "", 1, deadline));
+    FRESHET_ASSIGN(log_, in_place(log::LogStore::open(std::make_shared<ObjectStoreCaller>(store_),
+                                                      {.log = options.log, .open_within = kOpenMax})));
+    if (log_->is_empty()) {
+      if (read_only_ || !options.create) {
+        return fail(Code::not_found, format("{}: there is no repository", store_->place()));
+      }
+      FRESHET_TRY(check_exclusion(*store_, kProbeFolder, deadline));
+    }
+    if (read_only_) return {};
+    Status claimed = log_->claim(deadline);
+    if (!claimed) return fail(std::move(claimed).error().with_context(store_->place()));
+    return {};
+  }
+
+  std::string_view kind() const override { return "bucket"; }
+  bool durable() const override { return true; }
+  bool read_only() const override { return read_only_; }
+
+  Result<std::unique_ptr<BlobWriter>> write_blobs() override {
+    FRESHET_TRY(check_writable());
+    return std::make_unique<Writer>(*this);
+  }
+
+  Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
+    FRESHET_ASSIGN(const log::Value value, blob(key));
+    if (offset > value.bytes() || out.size() > value.bytes() - offset) {
+      return fail(Code::corrupt, format("the blob has {} bytes, not {}", value.bytes(), offset + out.size()));
+    }
+    return read_places(value, offset, out);
+  }
+
+  Status erase_blob(std::string_view key) override {
+    FRESHET_TRY(check_writable());
+    const Result<log::Value> there = blob(key);
+    if (!there) return there.error().code() == Code::not_found ? Status() : Status(fail(there.error()));
+    const MutexLock lock(mutex_);
+    erased_.emplace(key);
+    return {};
+  }
+
+  Status list_blobs(const std::function<bool(std::string_view, std::uint64_t)>& each) const override {
+    return log_->scan(std::string_view(&kBlobKey, 1), [&](std::string_view key, const log::Value& value) {
+      return is_erased(key.substr(1)) || each(key.substr(1), value.bytes());
+    });
+  }
+
+  Status reclaim() override {
+    FRESHET_TRY(check_writable());
+    return append({});
+  }
+
+  Status apply(const Batch& batch) override {
+    FRESHET_TRY(check_writable());
+    std::map<std::string_view, const std::string*> last;
+    for (const auto& one : batch) {
+      if (const auto* put = std::get_if<Put>(&one)) {
+        last[put->key] = &put->value;
+      } else {
+        last[std::get<Erase>(one).key] = nullptr;
+      }
+    }
+    Packer packer(*store_, *log_);
+    std::vector<log::Change> changes;
+    for (const auto& [key, value] : last) {
+      if (value != nullptr && value->size() > log::kInlineBytesMax) {
+        FRESHET_TRY(packer.add(key, bytes_of(value->data(), value->size())));
+        continue;
+      }
+      log::Change change{.key = log_key(kRecordKey, key)};
+      if (value != nullptr) change.value = log::Value{.inlined = *value, .places = {}};
+      changes.push_back(std::move(change));
+    }
+    FRESHET_ASSIGN(Packer::Values packed, packer.finish());
+    for (auto& [key, value] : packed) {
+      changes.push_back({.key = log_key(kRecordKey, key), .value = std::move(value)});
+    }
+    return append(std::move(changes));
+  }
+
+  Result<std::string> get(std::string_view key) const override {
+    FRESHET_ASSIGN(const std::optional<log::Value> value, log_->get(log_key(kRecordKey, key)));
+    if (!value) return fail(Code::not_found, "no such record");
+    return text_of(*value);
+  }
+
+  Status scan(std::string_view prefix,
+              const std::function<bool(std::string_view, std::string_view)>& each) const override {
+    Status read;
+    FRESHET_TRY(log_->scan(log_key(kRecordKey, prefix), [&](std::string_view key, const log::Value& value) {
+      const Result<std::string> text = text_of(value);
+      if (!text) read = fail(text.error());
+      return text && each(key.substr(1), *text);
+    }));
+    return read;
+  }
+
+  Status recover() override {
+    FRESHET_TRY(check_writable());
+    return log_->settle(deadline_in(kSettleMax));
+  }
+
+  /// Objects that no value names any more, and that are not erased yet, do not count.
+  Result<DiskUse> disk_use() const override {
+    DiskUse use;
+    FRESHET_TRY(log_->scan("", [&](std::string_view key, const log::Value& value) {
+      const bool is_blob = key.starts_with(kBlobKey);
+      if (is_blob && is_erased(key.substr(1))) return true;
+      use.bytes += key.size() + value.bytes();
+      use.metadata_bytes += key.size() + (is_blob ? 0 : value.bytes());
+      return true;
+    }));
+    return use;
+  }
+
+ private:
+  class Writer final : public BlobWriter {
+   public:
+    explicit Writer(BucketBackend& backend) : backend_(backend), packer_(*backend.store_, *backend.log_) {}
+
+    Status write(std::string_view key, Bytes bytes) override { return packer_.add(key, bytes); }
+    Status commit() override {
+      FRESHET_ASSIGN(Packer::Values values, packer_.finish());
+      std::vector<log::Change> changes;
+      for (auto& [key, value] : values) changes.push_back({.key = log_key(kBlobKey, key), .value = std::move(value)});
+      return backend_.append(std::move(changes));
+    }
+
+   private:
+    BucketBackend& backend_;
+    Packer packer_;
+  };
+
+  template <typename T>
+  Result<T> in_place(Result<T> result) const {
+    if (!result) return fail(std::move(result).error().with_context(store_->place()));
+    return result;
+  }
+
+  Status check_writable() const {
+    if (read_only_) return fail(Code::failed_precondition, "the repository is opened for reading only");
+    return {};
+  }
+
+  bool is_erased(std::string_view key) const {
+    const MutexLock lock(mutex_);
+    return erased_.contains(key) || erasing_.contains(key);
+  }
+
+  Result<log::Value> blob(std::string_view key) const {
+    if (is_erased(key)) return fail(Code::not_found, "no such blob");
+    FRESHET_ASSIGN(std::optional<log::Value> value, log_->get(log_key(kBlobKey, key)));
+    if (!value) return fail(Code::not_found, "no such blob");
+    return std::move(*value);
+  }
+
+  /// Appends the changes, and the erasures that wait. All changes of records are in one batch; blobs may be in several.
+  Status append(std::vector<log::Change> changes) {
+    std::set<std::string, std::less<>> taken = take_erased(changes);
+    for (const std::string& key : taken) changes.push_back({.key = log_key(kBlobKey, key), .value = std::nullopt});
+    Status appended;
+    const bool may_split = changes.empty() || changes.front().key.front() == kBlobKey;
+    do {
+      log::Batch batch;
+      const std::size_t count = may_split ? std::min(changes.size(), kChangesOfABatch) : changes.size();
+      const auto rest = changes.end() - static_cast<std::ptrdiff_t>(count);
+      batch.changes.assign(std::make_move_iterator(rest), std::make_move_iterator(changes.end()));
+      changes.erase(rest, changes.end());
+      appended = log_->apply(std::move(batch), deadline_in(kAppendMax));
+    } while (appended && !changes.empty());
+    {
+      const MutexLock lock(mutex_);
+      for (const std::string& key : taken) {
+        erasing_.erase(key);
+        if (!appended) erased_.insert(key);
+      }
+    }
+    erased_changed_.notify_all();
+    return appended;
+  }
+
+  /// The erasures for this batch. A blob that is written anew is not erased; and it is not written while its erasure is
+  /// on its way in another batch, which might come later.
+  std::set<std::string, std::less<>> take_erased(const std::vector<log::Change>& changes) {
+    const MutexLock lock(mutex_);
+    for (const log::Change& change : changes) {
+      if (change.key.front() != kBlobKey) continue;
+      const std::string_view key = std::string_view(change.key).substr(1);
+      // An append ends within half a minute.
+      while (erasing_.contains(key)) erased_changed_.wait(mutex_);
+      if (const auto found = erased_.find(key); found != erased_.end()) erased_.erase(found);
+    }
+    std::set<std::string, std::less<>> taken = std::exchange(erased_, {});
+    erasing_.insert(taken.begin(), taken.end());
+    return taken;
+  }
+
+  Status read_places(const log::Value& value, std::uint64_t offset, MutableBytes out) const {
+    if (value.places.empty()) {
+      if (!out.empty()) std::memcpy(out.data(), value.inlined.data() + offset, out.size());
+      return {};
+    }
+    for (const log::Place& place : value.places) {
+      if (out.empty()) break;
+      if (offset >= place.bytes) {
+        offset -= place.bytes;
+        continue;
+      }
+      const MutableBytes part =
+          out.first(static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), place.bytes - offset)));
+      Status read = store_->read(log::object_key(place.object), place.offset + offset, part, deadline_in(kReadMax));
+      if (!read && read.error().code() == Code::not_found) {
+        return fail(Code::corrupt, "a part of the blob is missing: " + read.error().message());
+      }
+      FRESHET_TRY(read);
+      out = out.subspan(part.size());
+      offset = 0;
+    }
+    return {};
+  }
+
+  Result<std::string> text_of(const log::Value& value) const {
+    if (value.places.empty()) return value.inlined;
+    std::string text(static_cast<std::size_t>(value.bytes()), '\0');
+    const MutableBytes bytes(reinterpret_cast<std::byte*>(text.data()), text.size());
+    FRESHET_TRY(read_places(value, 0, bytes));
+    MutableBytes rest = bytes;
+    for (const log::Place& place : value.places) {
+      const MutableBytes part = rest.first(static_cast<std::size_t>(place.bytes));
+      if (digest_of(part) != place.digest) return fail(Code::corrupt, "a record's bytes differ from their digest");
+      rest = rest.subspan(part.size());
+    }
+    return text;
+  }
+
+  const std::shared_ptr<ObjectStore> store_;
+  const bool read_only_;
+  std::unique_ptr<log::LogStore> log_;  ///< Set by open(); ends before the store.
+  mutable Mutex mutex_;
+  CondVar erased_changed_;
+  std::set<std::string, std::less<>> erased_ FRESHET_GUARDED_BY(mutex_);   ///< To go with the next batch.
+  std::set<std::string, std::less<>> erasing_ FRESHET_GUARDED_BY(mutex_);  ///< In a batch that is on its way.
+};
+
+}  // namespace
+}  // namespace bucket
+
+Result<std::unique_ptr<Backend>> open_bucket_backend(std::shared_ptr<ObjectStore> store, const BucketOptions& options) {
+  auto backend = std::make_unique<bucket::BucketBackend>(std::move(store), options.read_only);
+  FRESHET_TRY(backend->open(options));
+  return backend;
+}
+
+}  // namespace freshet

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The repository in an object store in memory: the conformance suite of backends, and several members of one log.
+
+#include "repo/bucket/bucket_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/deadline.h"
+#include "repo/object_store/memory_object_store.h"
+#include "repo/repository.h"
+#include "tests/conformance/backend_conformance.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+
+/// A folder's name stands for a store of its own, which outlives the backends that open it.
+std::shared_ptr<MemoryObjectStore> objects_of(const std::string& folder) {
+  static std::map<std::string, std::shared_ptr<MemoryObjectStore>> stores;
+  auto& store = stores[folder];
+  if (!store) store = std::make_shared<MemoryObjectStore>();
+  return store;
+}
+
+const BackendCase kBucketInMemory{
+    .name = "bucket", .open = [](const std::string& folder) { return open_bucket_backend(objects_of(folder), {}); }};
+
+INSTANTIATE_TEST_SUITE_P(Buckets, BackendConformance, testing::Values(kBucketInMemory),
+                         [](const auto& instance) { return instance.param.name; });
+INSTANTIATE_TEST_SUITE_P(Buckets, DurableBackendConformance, testing::Values(kBucketInMemory),
+                         [](const auto& instance) { return instance.param.name; });
+
+class BucketTest : public testing::Test {
+ protected:
+  std::unique_ptr<Backend> open(const BucketOptions& options = {}) {
+    auto opened = open_bucket_backend(store_, options);
+    EXPECT_TRUE(opened) << opened.error().message();
+    return opened ? std::move(*opened) : nullptr;
+  }
+  std::size_t objects(std::string_view prefix) {
+    const auto page = store_->list(prefix, "", kListKeysMax, deadline_in(std::chrono::minutes(1)));
+    return page ? page->objects.size() : 0;
+  }
+  std::shared_ptr<MemoryObjectStore> store_ = std::make_shared<MemoryObjectStore>();
+};
+
+TEST_F(BucketTest, NothingIsMadeWhereNothingIsWanted) {
+  BucketOptions options;
+  options.create = false;
+  EXPECT_EQ(open_bucket_backend(store_, options).error().code(), Code::not_found);
+  options.create = true;
+  options.read_only = true;
+  EXPECT_EQ(open_bucket_backend(store_, options).error().code(), Code::not_found);
+  EXPECT_EQ(objects(""), 0u);
+}
+
+TEST_F(BucketTest, AStoreWithoutExclusionKeepsNoRepository) {
+  store_->set_faults({.exclusive = false});
+  const auto opened = open_bucket_backend(store_, {});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code(), Code::unsupported);
+  EXPECT_EQ(objects("log/"), 0u);
+}
+
+TEST_F(BucketTest, ALivingOwnerKeepsIt) {
+  BucketOptions options;
+  options.log.self.address = "tcp://here:1";
+  const auto owner = open(options);
+  ASSERT_NE(owner, nullptr);
+  ASSERT_TRUE(owner->apply({Backend::Put{"a", "1"}}));
+  const auto second = open_bucket_backend(store_, {});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), Code::unavailable);
+  EXPECT_THAT(second.error().message(), HasSubstr("tcp://here:1"));
+  const auto reader = open({.create = false, .read_only = true});
+  ASSERT_NE(reader, nullptr);
+  EXPECT_EQ(reader->get("a").value_or("?"), "1");
+  EXPECT_EQ(reader->apply({Backend::Put{"a", "2"}}).error().code(), Code::failed_precondition);
+  EXPECT_TRUE(owner->apply({Backend::Put{"a", "2"}})) << "the challenge did not hurt it";
+}
+
+TEST_F(BucketTest, SmallBlobsOfAPutShareAnObject) {
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  auto writer = owner->write_blobs();
+  ASSERT_TRUE(writer);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE((*writer)->write(std::to_string(i), std::vector<std::byte>(5000, std::byte{7})));
+  }
+  ASSERT_TRUE((*writer)->commit());
+  EXPECT_EQ(objects("objects/"), 1u);
+}
+
+TEST_F(BucketTest, LargeRecordsAreObjects) {
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  const std::string large(10'000'000, 'x');
+  ASSERT_TRUE(owner->apply({Backend::Put{"large", large}, Backend::Put{"small", "y"}}));
+  EXPECT_EQ(owner->get("large").value_or("?"), large);
+  EXPECT_EQ(objects("objects/"), 1u);
+}
+
+TEST_F(BucketTest, ABlobThatIsWrittenAgainIsNotErasedLater) {
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  for (int round = 0; round < 3; ++round) {
+    auto writer = owner->write_blobs();
+    ASSERT_TRUE(writer);
+    ASSERT_TRUE((*writer)->write("k", std::vector<std::byte>(10, std::byte{7})));
+    ASSERT_TRUE((*writer)->commit());
+    std::vector<std::byte> out(10);
+    EXPECT_TRUE(owner->read_blob("k", 0, out));
+    ASSERT_TRUE(owner->reclaim());
+    EXPECT_TRUE(owner->read_blob("k", 0, out));
+    ASSERT_TRUE(owner->erase_blob("k"));
+    EXPECT_EQ(owner->read_blob("k", 0, out).error().code(), Code::not_found);
+  }
+}
+
+TEST_F(BucketTest, ALostObjectIsDamageAndALostConnectionIsNone) {
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  auto writer = owner->write_blobs();
+  ASSERT_TRUE(writer);
+  ASSERT_TRUE((*writer)->write("k", std::vector<std::byte>(10, std::byte{7})));
+  ASSERT_TRUE((*writer)->commit());
+  const auto page = store_->list("objects/", "", 1, deadline_in(std::chrono::minutes(1)));
+  ASSERT_TRUE(page);
+  ASSERT_TRUE(store_->remove(page->objects.front().key, deadline_in(std::chrono::minutes(1))));
+  std::vector<std::byte> out(10);
+  EXPECT_EQ(owner->read_blob("k", 0, out).error().code(), Code::corrupt);
+}
+
+TEST_F(BucketTest, ARepositoryRestsThere) {
+  for (int round = 0; round < 2; ++round) {
+    auto opened = Repository::open(open(), {});
+    ASSERT_TRUE(opened) << opened.error().message();
+    EXPECT_EQ((*opened)->stat()->versions, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace freshet
