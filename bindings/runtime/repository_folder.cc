@@ -16,9 +16,11 @@
 #include "core/base/interruption.h"
 #include "core/base/text.h"
 #include "core/words/classic_locale.h"
+#include "repo/bucket/bucket_backend.h"
 #include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/provider_repository.h"
+#include "repo/s3/s3_store.h"
 #include "repo/serve/remote_repository.h"
 
 namespace freshet {
@@ -154,6 +156,16 @@ Result<OpenedRepository> open_in_rados(const std::string& place, RepositoryAcces
   return open_here(std::move(backend));
 }
 
+Result<OpenedRepository> open_in_bucket(const std::string& place, RepositoryAccess access) {
+  FRESHET_ASSIGN(const S3Address address, parse_s3_address(place));
+  FRESHET_ASSIGN(std::shared_ptr<ObjectStore> store, open_s3_store(address));
+  BucketOptions options;
+  options.create = access == RepositoryAccess::create || access == RepositoryAccess::own;
+  options.read_only = access == RepositoryAccess::read;
+  FRESHET_ASSIGN(std::unique_ptr<Backend> backend, open_bucket_backend(std::move(store), options));
+  return open_here(std::move(backend));
+}
+
 Result<std::string> place_of(const std::vector<std::string>& addresses) {
   std::string place;
   for (const std::string& address : addresses) {
@@ -194,6 +206,7 @@ bool is_repository_address(const std::string& place) {
 Result<OpenedRepository> open_repository(const std::string& place, const RepositoryOptions& options) {
   if (place == kMemoryPlace) return open_here(make_memory_backend());
   if (is_rados_address(place)) return open_in_rados(place, options.access);
+  if (is_s3_address(place)) return open_in_bucket(place, options.access);
   if (is_repository_address(place)) {
     if (options.access == RepositoryAccess::own) return fail(Code::invalid_argument, place + " is not a folder");
     return connect(place, options.security);

@@ -8,6 +8,7 @@
 ///     "tcp://host:port", "ipc://…" the repository of a server (repo/serve/server.h). If several providers keep one
 ///                                  repository, any of their addresses names it, or several with commas
 ///     "rados://POOL/NAME"          a repository in a pool of RADOS
+///     "s3://BUCKET/PREFIX"         a repository in a bucket
 ///     "memory:"                    a new repository in this process's memory, for tests; it ends with its closing
 ///
 /// A folder belongs to one process at a time, its owner. The owner serves it to this user's other processes, on a

@@ -5,40 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "repo/s3/s3_store.h"
 #include "tests/conformance/object_store_conformance.h"
-#include "tests/support/seaweed_server.h"
-#include "tests/support/variable_env.h"
+#include "tests/repo/s3/shared_seaweed.h"
 
 namespace freshet {
 namespace {
 
 using testing::HasSubstr;
-
-/// Started when the first case needs it; one for all cases of this process.
-SeaweedServer& seaweed() {
-  static SeaweedServer one;
-  return one;
-}
-
-std::map<std::string, std::string> variables_of(const s3::Credentials& credentials) {
-  return {{"AWS_ACCESS_KEY_ID", credentials.access_key_id}, {"AWS_SECRET_ACCESS_KEY", credentials.secret_access_key}};
-}
-const VariableEnv kOwnerKeys = VariableEnv::with(variables_of(SeaweedServer::owner()));
-const VariableEnv kReaderKeys = VariableEnv::with(variables_of(SeaweedServer::reader()));
-
-S3Address a_new_place() {
-  static int places = 0;
-  return {.bucket = SeaweedServer::kBucket,
-          .prefix = "tests/place-" + std::to_string(places++),
-          .endpoint = seaweed().endpoint(),
-          .region = {}};
-}
 
 Result<StoreUnderTest> open_seaweed_store() {
   FRESHET_ASSIGN(std::unique_ptr<ObjectStore> store, open_s3_store(a_new_place(), {}, kOwnerKeys));

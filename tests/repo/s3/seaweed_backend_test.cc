@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The repository in a bucket of a real server: the conformance suite of backends.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "repo/bucket/bucket_backend.h"
+#include "repo/s3/s3_store.h"
+#include "tests/conformance/backend_conformance.h"
+#include "tests/repo/s3/shared_seaweed.h"
+
+namespace freshet {
+namespace {
+
+/// A folder's name stands for a place of its own.
+Result<std::unique_ptr<Backend>> open_in_seaweed(const std::string& folder) {
+  static std::map<std::string, S3Address> places;
+  const S3Address& place = places.try_emplace(folder, a_new_place()).first->second;
+  FRESHET_ASSIGN(std::shared_ptr<ObjectStore> store, open_s3_store(place, {}, kOwnerKeys));
+  return open_bucket_backend(std::move(store), {});
+}
+
+const BackendCase kSeaweedBucket{.name = "s3", .open = open_in_seaweed, .why_not = [] { return seaweed().why_not(); }};
+
+INSTANTIATE_TEST_SUITE_P(SeaweedBucket, BackendConformance, testing::Values(kSeaweedBucket),
+                         [](const auto& instance) { return instance.param.name; });
+INSTANTIATE_TEST_SUITE_P(SeaweedBucket, DurableBackendConformance, testing::Values(kSeaweedBucket),
+                         [](const auto& instance) { return instance.param.name; });
+
+}  // namespace
+}  // namespace freshet
