@@ -50,7 +50,7 @@ class BucketBackend final : public Backend {
       if (read_only_ || !options.create) {
         return fail(Code::not_found, format("{}: there is no repository", store_->place()));
       }
-      FRESHET_TRY(check_exclusion(*store_, kProbeFolder, deadline));
+      if (options.check_exclusion) FRESHET_TRY(check_exclusion(*store_, kProbeFolder, deadline));
     }
     if (read_only_) return {};
     Status claimed = log_->claim(deadline);

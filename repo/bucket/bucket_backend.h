@@ -17,6 +17,9 @@ struct BucketOptions {
   log::LogOptions log;  ///< Address and public key of this process, and times.
   /// Begins the repository, if there is none. The bucket must exist.
   bool create = true;
+  /// Asks a store without the repository whether its creations exclude each other, before the repository begins. False
+  /// only for a store that was asked already.
+  bool check_exclusion = true;
   /// Follows the owner's log. Its changes are seen within seconds.
   bool read_only = false;
 };
