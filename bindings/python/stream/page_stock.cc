@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "core/base/file_descriptor.h"
 
@@ -37,8 +38,11 @@ bool drop_written_pages(std::byte* begin, const std::byte* end) {
     const auto wanted = static_cast<ssize_t>(pages * sizeof(std::uint64_t));
     const auto place = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(begin) / page * sizeof(std::uint64_t));
     if (::pread(pagemap.get(), entries.data(), pages * sizeof(std::uint64_t), place) != wanted) return false;
-    for (std::size_t i = 0; i < pages; ++i) {
-      if (is_written(entries[i]) && ::madvise(begin + i * page, page, MADV_DONTNEED) != 0) return false;
+    for (std::size_t i = 0; i < pages;) {
+      std::size_t written = 0;
+      while (i + written < pages && is_written(entries[i + written])) ++written;
+      if (written > 0 && ::madvise(begin + i * page, written * page, MADV_DONTNEED) != 0) return false;
+      i += written + 1;
     }
     begin += pages * page;
   }
@@ -58,23 +62,26 @@ PageStock::Mapping PageStock::take(const Snapshot::Piece& piece) {
       system.f_type == HUGETLBFS_MAGIC) {
     return {};
   }
-  if (!mark_.is_inherited()) {
-    const MutexLock lock(mutex_);
-    for (Mapping& mapping : idle_) {
-      if (mapping.device != file.st_dev || mapping.inode != file.st_ino || mapping.bytes != piece.memory.size()) continue;
-      const Mapping taken = mapping;
-      mapping = idle_.back();
-      idle_.pop_back();
-      return taken;
-    }
+  const File wanted(file.st_dev, file.st_ino);
+  while (const std::optional<Mapping> idle = take_idle(wanted)) {
+    // All of it: mlockall() writes to pages that nobody used.
+    if (idle->bytes == piece.memory.size() && drop_written_pages(idle->memory, idle->memory + idle->bytes)) return *idle;
+    end(*idle);
   }
   void* const memory =
       ::mmap(nullptr, piece.memory.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, piece.descriptor, 0);
   if (memory == MAP_FAILED) return {};
-  return {.device = file.st_dev,
-          .inode = file.st_ino,
-          .memory = static_cast<std::byte*>(memory),
-          .bytes = piece.memory.size()};
+  return {.file = wanted, .memory = static_cast<std::byte*>(memory), .bytes = piece.memory.size()};
+}
+
+std::optional<PageStock::Mapping> PageStock::take_idle(const File& wanted) {
+  if (mark_.is_inherited()) return std::nullopt;
+  const MutexLock lock(mutex_);
+  const auto found = std::ranges::find(idle_, wanted, &Mapping::file);
+  if (found == idle_.end()) return std::nullopt;
+  const Mapping taken = *found;
+  idle_.erase(found);
+  return taken;
 }
 
 void PageStock::give_back(const Mapping& mapping, Bytes used) {
@@ -82,31 +89,30 @@ void PageStock::give_back(const Mapping& mapping, Bytes used) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto first = static_cast<std::size_t>(used.data() - mapping.memory) / page * page;
   const auto last = (static_cast<std::size_t>(used.data() + used.size() - mapping.memory) + page - 1) / page * page;
-  if (mark_.is_inherited() || mapping.bytes % page != 0 ||
+  if (mark_.is_inherited() || mapping.bytes > kBytesMax || mapping.bytes % page != 0 ||
       !drop_written_pages(mapping.memory + first, mapping.memory + last)) {
     return end(mapping);
   }
   const MutexLock lock(mutex_);
-  const auto same = std::count_if(idle_.begin(), idle_.end(), [&](const Mapping& idle) {
-    return idle.device == mapping.device && idle.inode == mapping.inode;
-  });
-  if (static_cast<std::size_t>(same) >= kIdleMaxPerMemory) return end(mapping);
+  if (std::ranges::count(idle_, mapping.file, &Mapping::file) >= kIdleMaxPerMemory ||
+      std::ranges::find(wanted_, mapping.file) == wanted_.end()) {
+    return end(mapping);
+  }
   idle_.push_back(mapping);
 }
 
 void PageStock::keep_only(const std::vector<Snapshot::Piece>& pieces) {
   if (mark_.is_inherited()) return;
-  std::vector<struct stat> files;
+  std::vector<File> wanted;
   for (const Snapshot::Piece& piece : pieces) {
-    if (struct stat file {}; ::fstat(piece.descriptor, &file) == 0) files.push_back(file);
+    if (struct stat file {}; ::fstat(piece.descriptor, &file) == 0) wanted.emplace_back(file.st_dev, file.st_ino);
   }
   const MutexLock lock(mutex_);
-  std::erase_if(idle_, [&](const Mapping& idle) {
-    const bool is_used = std::any_of(files.begin(), files.end(), [&](const struct stat& file) {
-      return file.st_dev == idle.device && file.st_ino == idle.inode;
-    });
-    if (!is_used) end(idle);
-    return !is_used;
+  wanted_ = std::move(wanted);
+  std::erase_if(idle_, [&](const Mapping& idle) FRESHET_REQUIRES(mutex_) {
+    const bool is_wanted = std::ranges::find(wanted_, idle.file) != wanted_.end();
+    if (!is_wanted) end(idle);
+    return !is_wanted;
   });
 }
 

@@ -157,3 +157,45 @@ def test_idle_pages_do_not_keep_a_dead_publishers_memory(pair):
         subscriber.wait_for(version, PATIENCE)
         snapshot = subscriber.snapshot()
         assert snapshot["w"].sum() == 5000 and mappings_of_arrays() == before + 1
+
+
+@pytest.mark.parametrize("pair", ["shm"], indirect=True)
+def test_a_request_that_outlives_its_publisher_keeps_its_memory_no_longer(pair):
+    publisher, subscriber = pair
+    before = mappings_of_arrays()
+    old = served(pair, {"w": np.zeros(5000, np.uint8)})
+    assert old["w"].sum() == 0
+    publisher.close()
+    with freshet.Publisher("m") as following:
+        subscriber.wait_for(following.publish({"w": np.ones(5000, np.uint8)}).version, PATIENCE)
+        new = subscriber.snapshot()
+        assert new["w"].sum() == 5000 and mappings_of_arrays() == before + 2
+        del old
+        assert mappings_of_arrays() == before + 1
+
+
+def test_locked_pages_are_not_taken_for_the_next_version(program):
+    """mlockall() writes to each page of a private mapping, also to one that nobody uses."""
+    one = program("""
+        import ctypes, freshet, numpy as np
+        libc = ctypes.CDLL(None, use_errno=True)
+        pub, sub = freshet.Publisher("m"), freshet.Subscriber("m")
+
+        def look(value):
+            sub.wait_for(pub.publish({"w": np.full(50_000, value, np.uint8)}).version, 60)
+            with sub.snapshot() as snapshot:
+                print((snapshot["w"] == value).all(), flush=True)
+
+        for value in range(6):
+            look(value)
+        if libc.mlockall(1) != 0:
+            print("no right to lock")
+        for value in range(6, 12):
+            look(value)
+            libc.munlockall()
+            libc.mlockall(1)
+    """)
+    code, out, _ = one.end()
+    if "no right to lock" in out:
+        pytest.skip("this process may lock no memory")
+    assert (code, out) == (0, "True\n" * 12)
