@@ -103,7 +103,7 @@ def test_what_is_wrong_is_named(pair, opened):
              ({"w": OnDevice(np.zeros(4))}, "tensor w: its 32 bytes at"),
              ({"w": OnDevice(there, strides=(8,))}, "tensor w: its array does not lie in one piece"),
              ({"w": OnDevice(there, data=(there.ctypes.data, True))}, "tensor w: its array is read-only"),
-             ({"w": OnDevice(there, typestr="<c8")}, "tensor w: dtype complex64"),
+             ({"w": OnDevice(there, typestr="<c16")}, "tensor w: dtype complex128"),
              ({"w": OnDevice(there), "v": OnDevice(there[4:])}, "lies in the same memory"),
              ({3: OnDevice(there)}, "a tensor's name is text"),
              ([], "is a")]

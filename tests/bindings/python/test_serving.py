@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import resource
+import threading
 import subprocess
 import sys
 
