@@ -51,10 +51,14 @@ def on_device(value: Any, tensor: str, is_forced: bool) -> OnDevice | None:
     return _of_interface(value, tensor) if is_forced or _has_gpus() else None
 
 
-def _of_interface(value: Any, tensor: str) -> OnDevice:
-    """CuPy, Numba, and what else has `__cuda_array_interface__`."""
+def _of_interface(value: Any, tensor: str) -> OnDevice | None:
+    """CuPy, Numba, and what else has `__cuda_array_interface__`. None where it names no stream, as JAX's version 2 of the
+    interface does: its work has no order with ours. None for read-only memory: its owner may give it to others, as JAX does with
+    an array that a function was given to keep."""
     told = value.__cuda_array_interface__
     try:
+        if "stream" not in told or told["data"][1]:
+            return None
         dtype = np.dtype(told["typestr"])
         shape = tuple(int(extent) for extent in told["shape"])
         address = int(told["data"][0] or 0)

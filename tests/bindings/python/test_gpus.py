@@ -226,6 +226,26 @@ def test_without_a_driver_the_framework_copies(monkeypatch):
         _device_arrays._has_gpus.cache_clear()
 
 
+@pytest.mark.parametrize("told", [{"data": True, "version": 2}, {"data": True, "stream": None, "version": 3}, {"data": False, "version": 2}])
+def test_arrays_without_an_order_come_through_the_host(gpus, pair, told):
+    """JAX's arrays on CUDA: version 2 of the interface, read-only, and no stream whose work could be waited for."""
+    publisher, _ = pair
+    wanted = values("float32", (100,), 1)
+
+    class Jax:
+        address = gpus.allocate(0, 400)
+
+        @property
+        def __cuda_array_interface__(self):
+            return {"shape": (100,), "typestr": "<f4", **told, "data": (self.address, told["data"])}
+
+        def __array__(self, dtype=None, copy=None):
+            return wanted
+
+    receipt = publisher.publish({"w": Jax()})
+    check_served(pair, receipt.version, {"w": wanted})
+
+
 def test_pytorchs_tensors_by_their_current_stream(gpus, pair, monkeypatch):
     torch = pytest.importorskip("torch")
     from freshet import _torch_on_device
