@@ -80,13 +80,14 @@ def _of_interface(value: Any, tensor: str) -> OnDevice | None:
 
 
 def _stream_of(value: Any, tensor: str) -> int:
-    """None asks for no order: the default stream has one all the same, for those that write on it."""
+    """None asks for no order: the default stream has one all the same, for those that write on it. CuPy calls it 1, PyTorch
+    and Numba call it 0."""
     stream = value.__cuda_array_interface__.get("stream")
     if stream is None:
         return 0
     if isinstance(stream, bool) or not isinstance(stream, int) or stream < 0:
         raise InvalidArgument(f"tensor {tensor}: its stream is {stream!r}")
-    return stream
+    return 0 if stream == 1 else stream
 
 
 def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:

@@ -226,6 +226,17 @@ def test_without_a_driver_the_framework_copies(monkeypatch):
         _device_arrays._has_gpus.cache_clear()
 
 
+def test_the_default_stream_has_two_numbers(gpus, pair):
+    publisher, _ = pair
+    arrays = {name: GpuArray(gpus, "float32", (50,), stream=stream) for name, stream in (("cupys", 1), ("numbas", 0))}
+    wanted = {name: values("float32", (50,), seed) for seed, name in enumerate(arrays)}
+    for name, array in arrays.items():
+        array.write(wanted[name])
+    bound = publisher.bind(arrays)
+    check_served(pair, bound.publish().version, wanted)
+    check_served(pair, bound.publish().version, wanted)
+
+
 @pytest.mark.parametrize("told", [{"data": True, "version": 2}, {"data": True, "stream": None, "version": 3}, {"data": False, "version": 2}])
 def test_arrays_without_an_order_come_through_the_host(gpus, pair, told):
     """JAX's arrays on CUDA: version 2 of the interface, read-only, and no stream whose work could be waited for."""
