@@ -9,19 +9,23 @@ import torch
 
 from ._arrays import dtype_of
 from ._device_arrays import OnDevice
-from ._errors import FailedPrecondition, InvalidArgument
+from ._errors import FailedPrecondition
 from ._torch_arrays import _BITS, _check
 
 
-def of_torch(value: torch.Tensor, tensor: str) -> OnDevice:
-    """The tensor's memory on its GPU, or a copy in one piece there. InvalidArgument as for tensors of the host."""
+def of_torch(value: torch.Tensor, tensor: str) -> OnDevice | None:
+    """The tensor's memory on its GPU, or a copy in one piece there. None for a type that only the way through the host knows.
+    InvalidArgument as for tensors of the host."""
     value = value.detach()
     _check(tensor, value)
+    dtype = _dtype_of(value.dtype)
+    if dtype is None:
+        return None
     device = value.device.index or 0
-    whole = value if value.is_contiguous() and not value.is_neg() else value.resolve_neg().clone(memory_format=torch.contiguous_format)
-    refresh = None if whole is value else lambda: whole.copy_(value)
-    return OnDevice(_dtype_of(value.dtype, tensor), tuple(value.shape), whole.data_ptr(), device, lambda: _current(whole, device),
-                    whole, refresh)
+    is_whole = value.is_contiguous() and not value.is_neg() and not value.is_conj()
+    whole = value if is_whole else value.resolve_neg().resolve_conj().clone(memory_format=torch.contiguous_format)
+    refresh = None if is_whole else lambda: whole.copy_(value)
+    return OnDevice(dtype, tuple(value.shape), whole.data_ptr(), device, lambda: _current(whole, device), whole, refresh)
 
 
 def _current(whole: torch.Tensor, device: int) -> int:
@@ -34,11 +38,11 @@ def _current(whole: torch.Tensor, device: int) -> int:
     return int(stream.cuda_stream)
 
 
-def _dtype_of(dtype: torch.dtype, tensor: str) -> np.dtype:
+def _dtype_of(dtype: torch.dtype) -> np.dtype | None:
     bits = _BITS.get(dtype)
     if bits is not None:
         return dtype_of(bits[3])
     try:
         return np.dtype(str(dtype).rpartition(".")[2])
-    except TypeError:
-        raise InvalidArgument(f"tensor {tensor}: dtype {dtype} is none that a model's tensors may have") from None
+    except TypeError:  # Packed elements; and what the host's way refuses by name.
+        return None

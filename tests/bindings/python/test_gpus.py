@@ -287,9 +287,7 @@ def test_pytorchs_tensors_by_their_current_stream(gpus, pair, monkeypatch):
     publisher, _ = pair
     ml_dtypes = pytest.importorskip("ml_dtypes")
     for dtype, numpys in ((torch.float32, np.dtype("float32")), (torch.bfloat16, np.dtype(ml_dtypes.bfloat16)), (torch.int64, np.dtype("int64"))):
-        assert _torch_on_device._dtype_of(dtype, "w") == numpys
-    with pytest.raises(freshet.InvalidArgument, match="tensor w: dtype torch.complex32"):
-        _torch_on_device._dtype_of(torch.complex32, "w")
+        assert _torch_on_device._dtype_of(dtype) == numpys
     tensor = torch.empty(50, 3).as_subclass(OnGpu)
     tensor.array = GpuArray(gpus, "float32", (50, 3), stream=stream.cuda_stream)
     tensor.recorded = []
@@ -304,3 +302,24 @@ def test_pytorchs_tensors_by_their_current_stream(gpus, pair, monkeypatch):
     capturing[0] = True
     with pytest.raises(freshet.FailedPrecondition, match="CUDA graph"):
         publisher.publish({"w": tensor})
+
+
+def test_pytorchs_tensors_have_the_same_values_by_both_ways():
+    torch = pytest.importorskip("torch")
+    from freshet._torch_arrays import _to_numpy
+    from freshet._torch_on_device import of_torch
+    base = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    numbers = torch.complex(base, base + 10)
+    for value in (base, base.T, numbers, numbers.conj(), numbers.conj().imag, numbers.conj().T):
+        placed = of_torch(value, "w")
+        whole = placed.kept
+        np.testing.assert_array_equal(whole.numpy(), _to_numpy("w", value))
+        assert whole.is_contiguous() and placed.address == whole.data_ptr()
+        if placed.refresh is not None:
+            whole.zero_()
+            placed.refresh()
+            np.testing.assert_array_equal(whole.numpy(), _to_numpy("w", value))
+    if hasattr(torch, "float4_e2m1fn_x2"):
+        assert of_torch(torch.zeros(4, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2), "w") is None, "packed: the host's way knows it"
+    with pytest.raises(freshet.InvalidArgument, match="tensor w: dtype torch.complex32"):
+        of_torch(torch.zeros(2, dtype=torch.complex32), "w")
