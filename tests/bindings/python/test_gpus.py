@@ -162,7 +162,7 @@ def test_layers_are_captured_as_their_updates_are_queued(gpus, pair):
     ({"mask": object()}, "tensor w: a masked array"),
     ({"shape": (-1,)}, "tensor w: its __cuda_array_interface__ has a negative number"),
     ({"data": None}, "tensor w: its __cuda_array_interface__ is malformed"),
-    ({"typestr": "<c8"}, "tensor w: dtype complex64"),
+    ({"typestr": "<c16"}, "tensor w: dtype complex128"),
     ({"typestr": ">f4"}, "tensor w: its bytes are swapped"),
     ({"stream": "fast"}, "tensor w: its stream is 'fast'"),
     ({"stream": 0xdead}, "no such stream"),
