@@ -34,7 +34,7 @@ DeviceInfo host_info(std::size_t ordinal, const HostOptions& options) {
           .granularity = kHostPage,
           .exports_slabs = true,
           .registers_read_only = options.registers_read_only,
-          .kernels_reach_host = true};
+          .kernels_reach_host = options.kernels_reach_host};
 }
 
 /// What the memfds of a device are called. So an importer tells them from other memfds, and from another device's.

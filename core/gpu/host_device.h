@@ -41,6 +41,7 @@ struct HostOptions {
   bool registers = true;                         ///< Host memory; false: it refuses, as a driver may.
   int compute_major = 8;                         ///< Below kComputeMajorMin: Device launches no kernel.
   bool registers_read_only = true;               ///< Host memory that the process cannot write.
+  bool kernels_reach_host = true;                ///< False: a copy kernel that gets a host address makes it stuck.
 };
 
 /// The UUID of the host device with that ordinal: the same in every process.

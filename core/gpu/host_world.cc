@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "core/base/format.h"
+#include "core/gpu/kernels/copy_kernels.h"
 
 namespace freshet::gpu::host_detail {
 namespace {
@@ -200,6 +202,20 @@ bool World::is_alive(std::uint64_t number, const void* address) {
   return found != nullptr && found->second.number == number;
 }
 
+/// Whether the kernel's addresses are all the device's, on a device whose kernels reach no other.
+bool World::reaches_all(const KernelWork& kernel) {
+  if (options_.kernels_reach_host || kernel.launch.kernel != Kernel::kCopy) return true;
+  const auto is_block = [&](const void* address) {
+    const auto* const found = known_at(address);
+    return found != nullptr && found->second.is_block;
+  };
+  CopyArguments arguments;
+  std::memcpy(&arguments, kernel.arguments.data(), sizeof(arguments));
+  if (!is_block(arguments.tensors)) return false;
+  const std::span<const CopyTensor> rows(arguments.tensors, arguments.tensor_count);
+  return std::ranges::all_of(rows, [&](const CopyTensor& row) { return is_block(row.from) && is_block(row.to); });
+}
+
 std::uint64_t World::draw(std::uint64_t below) { return random_() % below; }
 
 Status World::record(std::size_t device, EventHandle event, StreamHandle stream) {
@@ -319,6 +335,10 @@ void World::take_turn_of_copy(HostStream& stream) {
 
 void World::take_turn_of_kernel(HostStream& stream) {
   const KernelWork& kernel = *stream.work.front().kernel;
+  if (!reaches_all(kernel)) {
+    stuck_[stream.device] = format("HOST_ERROR_ILLEGAL_ADDRESS: {}: a kernel has a host address", kWildAddress);
+    return;
+  }
   const std::uint64_t seed = random_();
   is_busy_ = true;
   mutex_.unlock();

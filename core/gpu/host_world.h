@@ -115,6 +115,7 @@ class World {
   Result<HostEvent*> event_at(EventHandle handle) FRESHET_REQUIRES(mutex_);
   Result<std::uint64_t> number_of(const void* address, std::uint64_t bytes, bool written) FRESHET_REQUIRES(mutex_);
   const std::pair<const std::uintptr_t, Known>* known_at(const void* address) FRESHET_REQUIRES(mutex_);
+  bool reaches_all(const KernelWork& kernel) FRESHET_REQUIRES(mutex_);
   bool is_alive(std::uint64_t number, const void* address) FRESHET_REQUIRES(mutex_);
   std::uint64_t draw(std::uint64_t below) FRESHET_REQUIRES(mutex_);
 

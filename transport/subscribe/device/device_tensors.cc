@@ -189,10 +189,12 @@ Status DeviceTensors::prepare(const Snapshot& snapshot) {
 
 Result<DeviceTensors::Plan> DeviceTensors::plan(const Snapshot& snapshot, std::vector<Change> changes) {
   FRESHET_ASSIGN(const std::vector<bool> is_registered, registered(snapshot, changes));
+  // A device may read registered memory by another address than the host's; the driver's copies know it.
+  const bool launches = has_kernels_ && device_->info().kernels_reach_host;
   Plan plan;
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const bool is_small = changes[i].from.size() <= kTogetherBytesMax && !changes[i].from.empty();
-    (is_small && is_registered[i] && has_kernels_ ? plan.together : plan.alone).push_back(changes[i]);
+    (is_small && is_registered[i] && launches ? plan.together : plan.alone).push_back(changes[i]);
   }
   if (plan.together.size() >= kTogetherMin) return plan;
   plan.alone.insert(plan.alone.end(), plan.together.begin(), plan.together.end());

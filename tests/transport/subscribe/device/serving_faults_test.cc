@@ -144,19 +144,22 @@ TEST_P(HostServing, WithoutARegistrationTheCopiesAreRightAndTheReasonIsSaidOnce)
   EXPECT_EQ(log.count("cannot be registered with device"), 1U);
 }
 
-TEST_P(HostServing, ADeviceWithoutKernelsCopiesEachTensorAlone) {
-  Trained model(mixed_sizes());
-  publish(model);
-  open_host({.seed = seed_, .compute_major = 7});
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  for (std::uint64_t version = 2; version < 4; ++version) {
-    must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
-    must(tensors->wait(kPatience));
-    expect_holds(server, model);
-    model.train(version);
+TEST_P(HostServing, ADeviceWithoutKernelsForHostMemoryCopiesEachTensorAlone) {
+  for (const HostOptions& options :
+       {HostOptions{.seed = seed_, .compute_major = 7}, HostOptions{.seed = seed_, .kernels_reach_host = false}}) {
+    Trained model(mixed_sizes());
     publish(model);
+    open_host(options);
+    const ServerMemory server = server_of(model);
+    const auto tensors = bind(server);
+    const Stream stream = must(device_->create_stream());
+    for (std::uint64_t version = 2; version < 4; ++version) {
+      must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+      must(tensors->wait(kPatience));
+      expect_holds(server, model);
+      model.train(version);
+      publish(model);
+    }
   }
 }
 
