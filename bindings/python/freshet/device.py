@@ -49,7 +49,10 @@ class DeviceTensors:
         self._core.prepare(snapshot._here())
 
     def use(self, stream: int = 0) -> None:
-        """To be called before a forward: what `stream` gets from now on runs after the last refresh(), and before the next one."""
+        """To be called before a forward: what `stream` gets from now on runs after the last refresh(), and before the next one.
+
+        The stream must stay until a refresh() after the call has copied something, or until close(); take it from a pool. OutOfSpace
+        where 1024 streams wait for such a refresh. InvalidArgument for a stream that is none of the device's."""
         self._core.use(whole(stream, "stream"))
 
     def forget(self, name: str | None = None) -> None:

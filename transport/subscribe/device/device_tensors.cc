@@ -209,11 +209,23 @@ std::unique_ptr<detail::CopyTable> DeviceTensors::table_for(std::size_t rows) {
   return made ? std::move(*made) : nullptr;
 }
 
+/// A stream that its owner destroyed meanwhile is forgotten: else no refresh would succeed any more.
 Status DeviceTensors::wait_for_users(gpu::StreamHandle stream) {
-  for (void* const user : users_) {
-    if (user == stream.native) continue;
-    FRESHET_TRY(device_->record(user_done_, {user}));
+  for (auto user = users_.begin(); user != users_.end();) {
+    if (*user == stream.native) {
+      ++user;
+      continue;
+    }
+    const Status recorded = device_->record(user_done_, {*user});
+    if (!recorded && recorded.error().code() == Code::invalid_argument) {
+      log_line(LogLevel::warning,
+               format("a refresh waits no longer for a stream that use() named: {}", recorded.error().message()));
+      user = users_.erase(user);
+      continue;
+    }
+    FRESHET_TRY(recorded);
     FRESHET_TRY(device_->make_wait(stream, user_done_.handle()));
+    ++user;
   }
   return {};
 }
@@ -244,7 +256,6 @@ Result<DeviceRefresh> DeviceTensors::refresh(std::shared_ptr<const Snapshot> sna
     if (!status) return fail(std::move(status.error()).with_context(format("copy {} to device", named(*snapshot))));
     FRESHET_TRY(device_->record(refreshed_, stream));
     users_ = {stream.native};
-    ordered_ = {stream.native};
   }
   is_mixed_ = false;
   version_ = report.version;
@@ -287,10 +298,14 @@ Status DeviceTensors::queue_alone(std::span<const Change> changes, const Manifes
 
 Status DeviceTensors::use(gpu::StreamHandle stream) {
   collect();
-  users_.insert(stream.native);
-  if (ordered_.contains(stream.native)) return {};
+  if (users_.size() >= kUsersMax && !users_.contains(stream.native)) {
+    return fail(Code::out_of_space, format("use a stream: {} others were named since the last refresh that copied "
+                                           "something; take streams from a pool",
+                                           users_.size()));
+  }
+  // Each time: a new stream may have the handle of one that is gone.
   FRESHET_TRY(device_->make_wait(stream, refreshed_.handle()));
-  ordered_.insert(stream.native);
+  users_.insert(stream.native);
   return {};
 }
 

@@ -53,10 +53,13 @@ struct DeviceRefresh {
 };
 
 /// One thread at a time; the threads that queue a forward between use() and the next refresh() are the caller's to keep
-/// from refreshing meanwhile. REQUIRES: the tensors' memory stays until this ends, and the streams that use() named
-/// until the next refresh; no stream captures a graph during a call. Other writers of the tensors call forget().
+/// from refreshing meanwhile. REQUIRES: the tensors' memory stays until this ends, and a stream that use() named
+/// until the refresh() after it has copied something; no stream captures a graph during a call. Other writers of the
+/// tensors call forget().
 class DeviceTensors {
  public:
+  static constexpr std::size_t kUsersMax = 1024;
+
   /// invalid_argument names the tensor that is wrong: two of one name, a spec that fails check(), an address that is
   /// not this device's memory from its first byte to its last, memory that another tensor has too.
   static Result<std::unique_ptr<DeviceTensors>> bind(std::shared_ptr<gpu::Device> device,
@@ -82,7 +85,8 @@ class DeviceTensors {
   Status prepare(const Snapshot& snapshot);
 
   /// What `stream` gets from now on runs after the copies of the last refresh, and the next refresh's copies run after
-  /// it.
+  /// it. After an error `stream` is ordered with nothing. out_of_space: kUsersMax streams were named since the last
+  /// refresh that copied something.
   Status use(gpu::StreamHandle stream);
 
   /// Somebody else wrote the tensors, or this one: the next refresh copies them again. not_found: no such tensor.
@@ -152,8 +156,7 @@ class DeviceTensors {
 
   gpu::Event user_done_;
   gpu::Event refreshed_;
-  std::set<void*> users_;    ///< Streams that may have work with the tensors.
-  std::set<void*> ordered_;  ///< Streams whose work comes after `refreshed_`.
+  std::set<void*> users_;  ///< Streams that may have work with the tensors.
   std::vector<Flight> flights_;
   std::unique_ptr<detail::CopyTable> spare_;
 };

@@ -163,6 +163,43 @@ TEST_P(HostServing, ADeviceWithoutKernelsForHostMemoryCopiesEachTensorAlone) {
   }
 }
 
+TEST_P(HostServing, AStreamThatIsGoneHarmsNoLaterRefresh) {
+  Trained model(mixed_sizes());
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const auto tensors = bind(server);
+  const Stream stream = must(device_->create_stream());
+  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  EXPECT_EQ(code_of(tensors->use(StreamHandle::of(0xdead))), "invalid_argument");
+  must(tensors->use(must(device_->create_stream()).handle()));
+  for (std::uint64_t version = 2; version < 4; ++version) {
+    model.train(version);
+    publish(model);
+    must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    must(tensors->wait(kPatience));
+    expect_holds(server, model);
+  }
+}
+
+TEST_P(HostServing, StreamsThatWaitForARefreshAreBounded) {
+  Trained model(mixed_sizes());
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const auto tensors = bind(server);
+  std::vector<Stream> streams;
+  for (std::size_t i = 0; i < DeviceTensors::kUsersMax; ++i) {
+    streams.push_back(must(device_->create_stream()));
+    must(tensors->use(streams.back().handle()));
+  }
+  must(tensors->use(streams.front().handle()));
+  const Stream other = must(device_->create_stream());
+  EXPECT_EQ(code_of(tensors->use(other.handle())), "out_of_space");
+  must(tensors->refresh(subscriber_->snapshot(), other.handle()));
+  must(tensors->use(other.handle()));
+  must(tensors->wait(kPatience));
+  expect_holds(server, model);
+}
+
 TEST_P(HostServing, ADeviceWithoutAByteLeftIsRefreshed) {
   Trained model(mixed_sizes());
   publish(model);
