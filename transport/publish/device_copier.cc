@@ -9,6 +9,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/log.h"
 
 namespace freshet {
 namespace {
@@ -28,6 +29,20 @@ DeviceCopier::DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end
 DeviceCopier::~DeviceCopier() {
   end();
   if (thread_.joinable()) thread_.join();
+  MutexLock lock(mutex_);
+  if (ran_on_) leak_lanes();
+}
+
+/// Each part of a lane would wait half a minute more for a device that has hung already.
+void DeviceCopier::leak_lanes() {
+  log_line(LogLevel::warning,
+           format("publish: copies from a GPU still run after {} ms; their streams, and the memory that they write, "
+                  "stay with the driver until the process ends",
+                  std::chrono::duration_cast<std::chrono::milliseconds>(end_at_most_).count()));
+  static Mutex& mutex = *new Mutex;
+  static auto& left = *new std::vector<decltype(lanes_)>;
+  MutexLock lock(mutex);
+  left.push_back(std::move(lanes_));
 }
 
 void DeviceCopier::end() {
@@ -165,6 +180,7 @@ Status DeviceCopier::wait_for(Issued& issued) {
       if (!status && status.error().code() == Code::timed_out) {
         MutexLock lock(mutex_);
         if (!ends_ || system_clock().now() < *ends_) continue;
+        ran_on_ = true;
       }
       if (first && !status) first = std::move(status);
       break;

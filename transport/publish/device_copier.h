@@ -33,7 +33,8 @@ class DeviceCopier final : public TensorCopier {
  public:
   /// `platform`: null opens NVIDIA's driver. `end_at_most`: how long end() and the destructor let copies run.
   explicit DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end_at_most = std::chrono::seconds(30));
-  /// Waits for what was issued, as end() says.
+  /// Waits for what was issued, as end() says. Where copies still run then, their streams, and the registrations of the
+  /// memory that they write, stay until the process ends, and the log says so once.
   ~DeviceCopier() override;
   DeviceCopier(const DeviceCopier&) = delete;
   DeviceCopier& operator=(const DeviceCopier&) = delete;
@@ -67,6 +68,7 @@ class DeviceCopier final : public TensorCopier {
   Status follow_others(DeviceLane& lane);
   void complete();
   Status wait_for(Issued& issued) FRESHET_EXCLUDES(mutex_);
+  void leak_lanes();
 
   const Duration end_at_most_;
 
@@ -79,6 +81,7 @@ class DeviceCopier final : public TensorCopier {
   CondVar changed_;
   std::deque<Issued> queue_ FRESHET_GUARDED_BY(mutex_);
   std::optional<Time> ends_ FRESHET_GUARDED_BY(mutex_);  ///< When the thread waits no longer.
+  bool ran_on_ FRESHET_GUARDED_BY(mutex_) = false;       ///< A copy still ran when the thread waited no longer.
   std::thread thread_;                                   ///< Begun by the first issue().
 };
 

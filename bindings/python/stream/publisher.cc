@@ -14,6 +14,7 @@
 #include "bindings/python/host_gpus.h"
 #include "bindings/python/stream/records.h"
 #include "core/base/format.h"
+#include "core/base/log.h"
 #include "repo/repository.h"
 #include "transport/option_text.h"
 #include "transport/zmq/hub/stat_fields.h"
@@ -23,6 +24,8 @@ namespace freshet::python {
 namespace nb = nanobind;
 
 namespace {
+
+constexpr double kGpuCloseSeconds = 30;  // A device that hangs ends no copy.
 
 using python::to_python;
 
@@ -118,7 +121,11 @@ std::shared_ptr<OpenPublisher> PublisherHandle::get() const {
   return open_;
 }
 
-BoundHandle PublisherHandle::bind(Tensors& tensors) const { return BoundHandle(get(), tensors); }
+BoundHandle PublisherHandle::bind(Tensors& tensors) const {
+  const auto is_on_gpu = [](const TensorView& view) { return view.place.memory == MemoryKind::device; };
+  if (std::ranges::any_of(tensors.views(), is_on_gpu)) get()->has_gpus = true;
+  return BoundHandle(get(), tensors);
+}
 
 nb::object PublisherHandle::publish(const BoundHandle& bound, PublishGiven how) {
   const Share<OpenPublisher> open(get());
@@ -233,7 +240,12 @@ void PublisherHandle::close() {
   if (open_ == nullptr) return;
   if (!open_->mark.is_inherited() && last_ != 0) {
     const Share<OpenPublisher> open(open_);
-    static_cast<void>(wait_committed_in(*open, last_, std::nullopt));
+    const auto at_most = open->has_gpus ? std::optional(kGpuCloseSeconds) : std::nullopt;
+    const auto committed = wait_committed_in(*open, last_, at_most);
+    if (!committed && committed.error().code() == Code::timed_out) {
+      log_line(LogLevel::warning, format("publish {}@{}: not sealed half a minute after close(), and given up: {}",
+                                         model_, last_, committed.error().message()));
+    }
   }
   if (open_ == nullptr) return;  // Another thread was quicker.
   std::shared_ptr<OpenPublisher> open = std::exchange(open_, nullptr);

@@ -40,7 +40,8 @@ struct OpenPublisher {
   /// Whose version end() makes; the caller's Bound keeps its arrays.
   std::shared_ptr<BoundTensors> begun FRESHET_GUARDED_BY(publishing);
   ForkMark mark;
-  std::atomic<bool> closed{false};  ///< Ends waits.
+  std::atomic<bool> closed{false};    ///< Ends waits.
+  std::atomic<bool> has_gpus{false};  ///< Tensors were bound that lie on one.
 };
 
 /// Arrays of Python's that were bound to a publisher once: C++ compares their names and shapes at the first publish,
@@ -78,7 +79,8 @@ class PublisherHandle {
   nanobind::dict activate(VersionNumber version, bool hold) const;
   nanobind::dict stat() const;
   std::string address() const;
-  /// Waits until the last version is sealed; Ctrl-C leaves it open. In a forked child it only forgets.
+  /// Waits until the last version is sealed, but half a minute at most where tensors lay on a GPU, which may hang;
+  /// Ctrl-C leaves it open. In a forked child it only forgets.
   void close();
   bool is_open() const { return open_ != nullptr; }
 

@@ -2,6 +2,8 @@
 // What goes wrong with tensors on a GPU: one error names it, the served version stays, and the next publish has all
 // changes.
 
+#include <sys/mman.h>
+
 #include <vector>
 
 #include "core/base/log.h"
@@ -194,6 +196,35 @@ TEST_P(DeviceFaults, SlabsThatTheDriverRefusesAreCopiedIntoAllTheSame) {
     finish({});
   }
   EXPECT_EQ(log.with("this is said once"), 1U);
+}
+
+TEST_P(DeviceFaults, ACopierWhoseCopiesRunOnEndsAllTheSame) {
+  LogLines log;
+  // It must outlive what stays with the driver.
+  const auto host = std::make_shared<gpu::HostPlatform>(gpu::HostOptions{.seed = seed_});
+  const auto device = must(host->open(gpu::host_device_uuid(0)));
+  const gpu::Memory memory = must(device->allocate(4096));
+  constexpr std::size_t kSlabBytes = 1 << 16;
+  void* const slab = ::mmap(nullptr, kSlabBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(slab, MAP_FAILED);
+  const TensorView view{.spec = {.name = "w", .dtype = DType::u8, .shape = {1000}},
+                        .data = {memory.address(), 1000},
+                        .place = {.memory = MemoryKind::device}};
+  std::vector<TensorCopy> copies;
+  for (std::size_t i = 0; i < 40; ++i) {
+    copies.push_back({.to = {static_cast<std::byte*>(slab) + i * 1000, 1000}, .from = view.data, .tensor = &view});
+  }
+  std::string outcome;
+  host->hold(true);
+  {
+    DeviceCopier copier(host, std::chrono::milliseconds(1));
+    copier.add_slab({static_cast<std::byte*>(slab), kSlabBytes});
+    ASSERT_TRUE(copier.issue(copies, [&](auto copied) { outcome = code_of(copied); }));
+  }
+  EXPECT_EQ(outcome, "timed_out");
+  EXPECT_EQ(log.with("still run after 1 ms"), 1U);
+  EXPECT_EQ(log.with("stays until the process ends"), 0U) << "neither a stream nor a registration waited once more";
+  host->hold(false);
 }
 
 TEST_P(DeviceFaults, ACopyThatADeviceDoesNotEndFailsWithTheCopier) {
