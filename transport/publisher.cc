@@ -348,7 +348,7 @@ void Publisher::Impl::count(const CommitReport& report) {
 PublisherStat Publisher::Impl::stat() const {
   const std::shared_ptr<const ModelStanding> standing = hub_->standing(options_.model);
   PublisherStat all = stat(standing->sessions);
-  standing->put_into(all);
+  standing->put_into(all, system_clock().now());
   return all;
 }
 

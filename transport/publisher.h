@@ -180,6 +180,10 @@ struct SubscriberStat {
   /// Of a relay: the subscribers behind it that do not serve the relay's version. One more if the subscriber's program
   /// has not put the served version to use yet (SubscriberOptions::applies).
   std::uint32_t behind = 0;
+  std::uint64_t failures = 0;  ///< Versions that it could not stage, by its own word.
+  /// For how long the publisher has had a newer version than `serving`; 0: it has none. Not set: a publisher of an
+  /// older release did not say.
+  std::optional<Duration> staleness;
 };
 
 struct PublisherStat {

@@ -258,7 +258,7 @@ Result<Subscriber::Delivery> Subscriber::next(Duration at_most, const std::stop_
 
 SubscriberStatus Subscriber::status() const {
   if (Status here = impl_->check_here(); !here) return SubscriberStatus{.last_error = here.error().message()};
-  SubscriberStatus status = impl_->loop.shelf().status();
+  SubscriberStatus status = impl_->loop.shelf().status(impl_->clock.now());
   status.directory = impl_->loop.directory_health();
   const detail::Standing::News news = impl_->loop.standing().news();
   status.epoch = news.serving_epoch;

@@ -173,6 +173,9 @@ struct SubscriberStatus {
   std::uint64_t updates = 0;
   std::uint64_t bytes_fetched = 0;
   std::uint64_t gaps = 0;
+  std::uint64_t failures = 0;  ///< Versions that were refused or could not be fetched, each as often as it was tried.
+  /// For how long a newer version than the served one has been known; 0: there is none.
+  Duration staleness{};
   std::string directory;  ///< The directory's state ("reachable"); empty if an address was given.
   /// The reason why the last version was refused or could not be fetched, or why the publisher cannot be reached (for
   /// example an unknown key). Empty when all is well.

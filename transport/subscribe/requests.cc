@@ -60,7 +60,7 @@ Status wait_until_there(SubscriberLoop& loop, VersionNumber version, bool or_ser
     if (news.staging != version) return fail(Code::cancelled, format("@{} was staged instead", news.staging));
     if (news.staging_failed) return fail(Error(*news.staging_failed).with_context(format("stage @{}", version)));
     if (system_clock().now() < deadline) continue;
-    const std::string why = loop.shelf().status().last_error;
+    const std::string why = loop.shelf().status(system_clock().now()).last_error;
     return fail(Code::timed_out, format("@{} is not here yet{}{}", version, why.empty() ? "" : ": ", why));
   }
 }

@@ -105,7 +105,7 @@ void SubscriberLoop::run() {
     reclaim();
     carry_out();
     shelf_.set_connection(machine_.session().connected(), machine_.news().newest(), machine_.position().gaps(),
-                          machine_.position().numbers_since());
+                          machine_.position().numbers_since(), now());
     tell_standing();
   }
   // So that the publisher is told what is read on (protocol::Bye).
@@ -354,7 +354,7 @@ void SubscriberLoop::refuse(const protocol::action::Install& install, Error why)
   const Error error = std::move(why).with_context(
       is_fetched ? format("fetch {}@{} by {}", model_, grant.number, protocol::to_string(grant.channel))
                  : format("install {}@{}", model_, grant.number));
-  shelf_.set_error(error.message());
+  shelf_.count_failure(error.message());
   machine_.on_installed(grant.session, grant.number, fail(error), now());
 }
 

@@ -127,9 +127,11 @@ void VersionShelf::drop_staged(VersionNumber number) {
   retired_.push_back(std::move(version));
 }
 
-SubscriberStatus VersionShelf::status() const {
+SubscriberStatus VersionShelf::status(Time now) const {
   MutexLock lock(mutex_);
-  return status_;
+  SubscriberStatus status = status_;
+  status.staleness = staleness_.at(now);
+  return status;
 }
 
 void VersionShelf::serve(std::unique_ptr<ServedVersion> version, bool deliver) {
@@ -139,6 +141,7 @@ void VersionShelf::serve(std::unique_ptr<ServedVersion> version, bool deliver) {
   current_ = std::move(version);
   MutexLock lock(mutex_);
   status_.serving = serving->number();
+  staleness_.update(status_.serving, known_);
   ++status_.updates;
   status_.bytes_fetched += serving->update.bytes_fetched;
   status_.last_error.clear();
@@ -153,6 +156,7 @@ void VersionShelf::withdraw() {
   retired_.push_back(std::move(current_));
   MutexLock lock(mutex_);
   status_.serving = 0;
+  staleness_.update(0, known_);
 }
 
 void VersionShelf::retire_all() {
@@ -193,17 +197,25 @@ std::vector<VersionNumber> VersionShelf::take_taken() {
 }
 
 void VersionShelf::set_connection(bool connected, VersionNumber newest_known, std::uint64_t gaps,
-                                  std::optional<std::uint64_t> numbers_since) {
+                                  std::optional<std::uint64_t> numbers_since, Time now) {
   MutexLock lock(mutex_);
   status_.connected = connected;
   status_.newest_known = newest_known;
   status_.gaps = gaps;
   status_.numbers_since = numbers_since;
+  known_.note(newest_known, now);
+  staleness_.update(status_.serving, known_);
 }
 
 void VersionShelf::set_error(std::string error) {
   MutexLock lock(mutex_);
   status_.last_error = std::move(error);
+}
+
+void VersionShelf::count_failure(std::string error) {
+  MutexLock lock(mutex_);
+  status_.last_error = std::move(error);
+  ++status_.failures;
 }
 
 void VersionShelf::clear_error(const std::string& error) {

@@ -16,6 +16,7 @@
 #include "core/base/file_descriptor.h"
 #include "core/base/mutex.h"
 #include "core/base/wake.h"
+#include "transport/protocol/version_times.h"
 #include "transport/subscribe/pins.h"
 #include "transport/subscribe/served_version.h"
 
@@ -44,7 +45,7 @@ class VersionShelf {
   Result<PinTable::Pin> take_next(Duration at_most, const std::stop_token& stop) FRESHET_EXCLUDES(mutex_);
   /// An eventfd that each serve() makes readable; the shelf's.
   Result<int> updates_descriptor() FRESHET_EXCLUDES(mutex_);
-  SubscriberStatus status() const FRESHET_EXCLUDES(mutex_);
+  SubscriberStatus status(Time now) const FRESHET_EXCLUDES(mutex_);
 
   // The loop's thread.
 
@@ -70,8 +71,10 @@ class VersionShelf {
   bool has_retired() const { return !retired_.empty(); }
   std::vector<VersionNumber> take_taken() FRESHET_EXCLUDES(mutex_);
   void set_connection(bool connected, VersionNumber newest_known, std::uint64_t gaps,
-                      std::optional<std::uint64_t> numbers_since) FRESHET_EXCLUDES(mutex_);
+                      std::optional<std::uint64_t> numbers_since, Time now) FRESHET_EXCLUDES(mutex_);
   void set_error(std::string error) FRESHET_EXCLUDES(mutex_);
+  /// A version was refused, or could not be fetched.
+  void count_failure(std::string error) FRESHET_EXCLUDES(mutex_);
   /// If it is still the last one.
   void clear_error(const std::string& error) FRESHET_EXCLUDES(mutex_);
 
@@ -93,6 +96,8 @@ class VersionShelf {
   std::deque<const ServedVersion*> deliveries_ FRESHET_GUARDED_BY(mutex_);  ///< Bounded by the machine's window.
   std::vector<VersionNumber> taken_ FRESHET_GUARDED_BY(mutex_);
   SubscriberStatus status_ FRESHET_GUARDED_BY(mutex_);
+  protocol::VersionTimes known_ FRESHET_GUARDED_BY(mutex_);
+  protocol::Staleness staleness_ FRESHET_GUARDED_BY(mutex_);
   FileDescriptor updates_ FRESHET_GUARDED_BY(mutex_);  ///< None before somebody asks for it.
 };
 

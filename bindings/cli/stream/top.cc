@@ -58,6 +58,13 @@ Json list_at(const Json& object, const char* key) {
   return member != object.end() && member->is_array() ? *member : Json::array();
 }
 
+/// As it is shown. A publisher of an older release does not tell it.
+void put_staleness_in_ms(Json& subscriber) {
+  if (!subscriber.is_object() || !subscriber.contains("staleness_ns")) return;
+  subscriber["staleness_ms"] = static_cast<double>(number(subscriber, "staleness_ns")) / 1e6;
+  subscriber.erase("staleness_ns");
+}
+
 /// The model's part of the answer, which is the publisher's word and so looked at before it is used.
 Result<Json> sample(const TopArguments& arguments) {
   FRESHET_ASSIGN(const std::string answer, ask_stat({.model = arguments.model,
@@ -71,6 +78,9 @@ Result<Json> sample(const TopArguments& arguments) {
     if (!model.is_object() || text(model, "model") != arguments.model) continue;
     model["mixed_ms"] = static_cast<double>(number(model, "mixed_ns")) / 1e6;
     model.erase("mixed_ns");
+    if (const auto subscribers = model.find("subscribers"); subscribers != model.end() && subscribers->is_array()) {
+      for (Json& one : *subscribers) put_staleness_in_ms(one);
+    }
     return model;
   }
   return fail(Code::not_found, format("{} is not published there", arguments.model));
@@ -233,7 +243,8 @@ void add_top(CLI::App& root, Program& program) {
   command.footer(
       "A line of JSON per update: model, newest, model_bytes, versions_published, versions_skipped, bytes_published,\n"
       "arena_bytes, arena_free_bytes, locked_bytes, subscribers [{label, pid, every, silent, serving, held,\n"
-      "queued_versions, gaps, channel, channel_why, serves, member, epoch, staged, failed, behind}],\n"
+      "queued_versions, gaps, channel, channel_why, serves, member, epoch, staged, failed, behind, failures,\n"
+      "staleness_ms}],\n"
       "current {epoch, version, hold, kept}, candidate, activation_failure, mixed_ms, directory (its state).");
   act_with(command, program, arguments, top);
 }

@@ -39,19 +39,30 @@ constexpr std::array kOfSubscriber = {
                  "serving"},
     MetricFamily{"freshet_versions_behind", "gauge", "By how much the newest version is ahead of the served one.",
                  "versions_behind"},
+    MetricFamily{"freshet_staleness_seconds", "gauge",
+                 "For how long there has been a newer version than the served one; 0: there is none.", "staleness_s"},
     MetricFamily{"freshet_gaps_total", "counter", "Versions that the publisher dropped for the subscriber.", "gaps"},
     MetricFamily{"freshet_subscriber_silent", "gauge", "1: the subscriber sends no heartbeat.", "silent"},
-    MetricFamily{"freshet_update_failed", "gauge", "1: the subscriber could not stage a version.", "failed"},
+    MetricFamily{"freshet_update_failures_total", "counter", "Versions that the subscriber could not stage.",
+                 "failures"},
 };
 
 /// Numbers stand as they are, truths as 1 and 0, a text as whether there is one.
-std::optional<std::uint64_t> sample_in(const Json& object, const char* member) {
+std::optional<std::uint64_t> whole_in(const Json& object, const char* member) {
   const auto found = object.find(member);
   if (found == object.end()) return std::nullopt;
   if (found->is_number_unsigned()) return found->get<std::uint64_t>();
   if (found->is_boolean()) return found->get<bool>() ? 1 : 0;
   if (found->is_string()) return found->get_ref<const std::string&>().empty() ? 0 : 1;
   return std::nullopt;
+}
+
+std::optional<std::string> sample_in(const Json& object, const char* member) {
+  if (const auto found = object.find(member); found != object.end() && found->is_number_float()) {
+    return format("{}", found->get<double>());
+  }
+  const auto number = whole_in(object, member);
+  return number ? std::optional(format("{}", *number)) : std::nullopt;
 }
 
 std::string label_value(std::string_view text) {
@@ -76,11 +87,14 @@ std::vector<LabelledSubscriber> labelled_subscribers(const std::string& model, c
     if (!one.is_object()) continue;
     const auto label = one.find("label");
     std::string name = label != one.end() && label->is_string() ? label->get<std::string>() : "";
-    const std::string pid = format("{}", sample_in(one, "pid").value_or(0));
+    const std::string pid = format("{}", whole_in(one, "pid").value_or(0));
     for (int nth = ++seen[name + "\n" + pid]; nth > 1; nth = ++seen[name + "\n" + pid]) name += format("#{}", nth);
-    const std::uint64_t newest = sample_in(stat, "newest").value_or(0);
-    const std::uint64_t serving = sample_in(one, "serving").value_or(0);
+    const std::uint64_t newest = whole_in(stat, "newest").value_or(0);
+    const std::uint64_t serving = whole_in(one, "serving").value_or(0);
     one["versions_behind"] = newest - std::min(newest, serving);
+    if (const auto ms = one.find("staleness_ms"); ms != one.end() && ms->is_number()) {
+      one["staleness_s"] = ms->get<double>() / 1e3;
+    }
     labelled.emplace_back(
         format(R"({{model="{}",subscriber="{}",pid="{}"}})", label_value(model), label_value(name), pid),
         std::move(one));

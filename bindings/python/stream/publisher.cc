@@ -31,7 +31,10 @@ using python::to_python;
 
 nb::dict to_python(const SubscriberStat& stat) {
   nb::dict answer;
-  each_subscriber_field(stat, [&answer](const char* name, const auto& value) { answer[name] = nb::cast(value); });
+  const auto write = [&answer](const char* name, const auto& value) { answer[name] = nb::cast(value); };
+  each_subscriber_field(stat, write);
+  each_later_subscriber_field(stat, write);
+  answer["staleness"] = stat.staleness ? nb::cast(seconds(*stat.staleness)) : nb::none();
   return answer;
 }
 

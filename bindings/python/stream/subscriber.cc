@@ -172,6 +172,8 @@ nb::dict SubscriberHandle::status() const {
   answer["updates"] = status.updates;
   answer["bytes_fetched"] = status.bytes_fetched;
   answer["gaps"] = status.gaps;
+  answer["failures"] = status.failures;
+  answer["staleness"] = seconds(status.staleness);
   answer["directory"] = text_to_python(status.directory);
   answer["last_error"] = text_to_python(status.last_error);
   answer["epoch"] = status.epoch;

@@ -344,7 +344,7 @@ def test_the_metrics_are_what_prometheus_reads(pair):
     values = {sample.name: sample.value for family in families.values() for sample in family.samples if sample.labels == {"model": "m"}}
     status = pair[1].status()
     assert values["freshet_served_version"] == values["freshet_newest_version"] == 2
-    assert values["freshet_versions_behind"] == values["freshet_staleness_seconds"] == values["freshet_update_failed"] == 0
+    assert values["freshet_versions_behind"] == values["freshet_staleness_seconds"] == values["freshet_update_failures_total"] == 0
     assert 0 <= values["freshet_served_version_age_seconds"] < PATIENCE
     assert values["freshet_updates_total"] == status["updates"] and values["freshet_fetched_bytes_total"] == status["bytes_fetched"]
     assert values["freshet_requests_answered_total"] == 1
@@ -425,5 +425,11 @@ def test_top_tells_prometheus_of_each_subscriber(pair, folder):
         assert found["freshet_updates"].type == "counter" and found["freshet_updates"].samples[0].value == stat["versions_published"]
         assert found["freshet_published_bytes"].samples[0].value == stat["bytes_published"]
         assert found["freshet_activation_failed"].samples[0].value == 0
+        # The member that has only staged the second version is stale since the second publish, and goes on being so.
+        stale = {sample.labels["subscriber"].split("#")[0]: sample.value for sample in found["freshet_staleness_seconds"].samples if sample.value}
+        assert set(stale) == {'ho"s\\tile'} and 0 < min(stale.values()) < PATIENCE
+        assert {sample.value for sample in found["freshet_update_failures"].samples} == {0}
+        known = [one["staleness"] for one in publisher.stat()["subscribers"] if one["staleness"]]
+        assert known and known[0] > min(stale.values()), "and time goes on"
     assert subprocess.run([COMMAND, "top", "m", "--metrics", "--json"], capture_output=True).returncode == 2
     assert subprocess.run([COMMAND, "top", "none", "--metrics"], capture_output=True).returncode == 3

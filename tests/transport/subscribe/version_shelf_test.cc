@@ -32,7 +32,7 @@ TEST_F(ShelfOfOnePin, NoPinIsFreeOrTheVersionIsNotThere) {
   pin->slot->table->unpin(*pin->slot);
   // It is served no more, and the status does not say so yet: as in the middle of withdraw().
   shelf_.retire_all();
-  ASSERT_EQ(shelf_.status().serving, 5U);
+  ASSERT_EQ(shelf_.status(Time{}).serving, 5U);
   EXPECT_FALSE(shelf_.serves());
   const auto gone = shelf_.pin_of(5);
   ASSERT_TRUE(gone) << gone.error().message();

@@ -36,6 +36,8 @@ void PublisherMachine::on_committed(Committed version, Time now) {
   // Those who fetch it as it comes go on: all of it is there now.
   versions_.add_newest(std::move(version), now.time_since_epoch().count());
   sessions_.on_committed(number);
+  announced_.note(number, now);
+  for (auto& [id, session] : sessions_.all()) session.staleness.update(session.serving, announced_);
   activation_.on_committed(number, now);
   announced_turn_ = 0;  // Told in any case.
   settle(now);
@@ -105,6 +107,8 @@ void PublisherMachine::on(const Peer& peer, Hello hello, Time now, std::string_v
   if (!session) return refuse(peer, id, /*request=*/0, session.error());
   if (*session == nullptr) return out_.send(peer, UnknownSession{.session = id});
   welcome(**session);
+  PublisherSession& admitted = sessions_.all().at(id);
+  admitted.staleness.update(admitted.serving, announced_);
 }
 
 void PublisherMachine::on(PublisherSession& session, const Want& want, Time now) {
@@ -121,6 +125,7 @@ void PublisherMachine::on(PublisherSession& session, const Ping& ping, Time now)
   activation_.on_epoch_seen(ping.epoch, now);
   session.channel_why = ping.channel_why;
   session.serving = ping.serving;
+  session.staleness.update(ping.serving, announced_);
   session.has_pinged = true;
   if (session.hello().staged) activation_.on_member();
   session.epoch = ping.epoch;
@@ -135,11 +140,7 @@ void PublisherMachine::on(PublisherSession& session, const Ping& ping, Time now)
                                  .ping_ns = ping.sent_ns});
 }
 
-void PublisherMachine::on(PublisherSession& session, const Staged& staged, Time) {
-  if (session.word && staged.turn < session.word->turn) return;  // It was overtaken.
-  session.word = staged;
-  if (!staged.failed) session.staged = staged.number;
-}
+void PublisherMachine::on(PublisherSession& session, const Staged& staged, Time) { session.hear(staged); }
 
 void PublisherMachine::answer(PublisherSession& session, const Want& want, Time now) {
   const Status answered = grants_.answer(session, want, now);
@@ -210,6 +211,7 @@ void PublisherMachine::on_tick(Time now) {
 }
 
 void PublisherMachine::settle(Time now) {
+  settled_at_ = now;
   activation_.consider(activation_.needs_followers() ? followers() : std::vector<Activation::Follower>(), now);
   versions_.keep(activation_.wanted());
   auto swap = activation_.take_swap();
@@ -233,7 +235,7 @@ std::vector<Activation::Follower> PublisherMachine::followers() const {
                          .serving = session.serving,
                          .epoch = session.epoch,
                          .behind = session.behind,
-                         .word = session.word ? &*session.word : nullptr});
+                         .word = session.word() ? &*session.word() : nullptr});
   }
   return followers;
 }
@@ -283,7 +285,7 @@ std::vector<PublisherAction> PublisherMachine::take_actions() {
 
 std::vector<SubscriberStat> PublisherMachine::sessions() const {
   std::vector<SubscriberStat> stats;
-  for (const auto& [id, session] : sessions_.all()) stats.push_back(session.stat());
+  for (const auto& [id, session] : sessions_.all()) stats.push_back(session.stat(settled_at_));
   return stats;
 }
 

@@ -105,7 +105,8 @@ class PublisherMachine {
   /// version must be numbered above it.
   VersionNumber number_floor() const { return sessions_.number_floor(); }
 
-  std::vector<SubscriberStat> sessions() const;
+  std::vector<SubscriberStat> sessions() const;    ///< As they were at the last event,
+  Time settled_at() const { return settled_at_; }  ///< which was then.
   std::size_t sessions_count() const { return sessions_.all().size(); }
   const VersionTable& versions() const { return versions_.table(); }
 
@@ -133,6 +134,8 @@ class PublisherMachine {
   PublisherSessions sessions_{options_, versions_, leases_, out_};
   Activation activation_;
   Grants grants_{options_, versions_, leases_, sessions_, activation_, out_};
+  VersionTimes announced_;
+  Time settled_at_{};
   std::uint64_t announced_turn_ = 1;
   Current answered_;      ///< Those who wait were answered when this was current,
   bool arrived_ = false;  ///< and a version came since, or began to.

@@ -147,7 +147,15 @@ void PublisherSession::leave(HeldVersions& versions) {
   queue_.clear();
 }
 
-SubscriberStat PublisherSession::stat() const {
+void PublisherSession::hear(const Staged& word) {
+  if (word_ && word.turn < word_->turn) return;  // It was overtaken.
+  const bool is_said_again = word_ && word_->failed && word_->turn == word.turn && word_->number == word.number;
+  if (word.failed && !is_said_again) ++failures_;
+  if (!word.failed) staged = word.number;
+  word_ = word;
+}
+
+SubscriberStat PublisherSession::stat(Time now) const {
   return {.label = hello_.label,
           .pid = hello_.pid,
           .every = hello_.mode == Mode::every,
@@ -162,8 +170,10 @@ SubscriberStat PublisherSession::stat() const {
           .member = hello_.staged,
           .epoch = epoch,
           .staged = staged,
-          .failed = word && word->failed ? word->failed->message() : std::string(),
-          .behind = behind};
+          .failed = word_ && word_->failed ? word_->failed->message() : std::string(),
+          .behind = behind,
+          .failures = failures_,
+          .staleness = staleness.at(now)};
 }
 
 }  // namespace freshet::protocol

@@ -25,6 +25,7 @@
 #include "transport/protocol/messages.h"
 #include "transport/protocol/publisher/actions.h"
 #include "transport/protocol/publisher/held_versions.h"
+#include "transport/protocol/version_times.h"
 #include "transport/publisher.h"
 
 namespace freshet::protocol {
@@ -61,8 +62,11 @@ class PublisherSession {
   bool has_pinged = false;
   std::uint64_t epoch = 0;
   VersionNumber staged = 0;
-  std::uint32_t behind = 0;    ///< Of a relay: those behind it that do not serve what it serves.
-  std::optional<Staged> word;  ///< Its last word on a candidate.
+  std::uint32_t behind = 0;  ///< Of a relay: those behind it that do not serve what it serves.
+  Staleness staleness;       ///< Of what it serves.
+  /// Takes its word on a candidate.
+  void hear(const Staged& staged);
+  const std::optional<Staged>& word() const { return word_; }  ///< The last one.
 
   /// False for a request older than one that was seen: it was overtaken.
   bool accept_request(std::uint64_t request);
@@ -114,7 +118,7 @@ class PublisherSession {
   /// Nothing but what was granted to be mapped stays held. The leases themselves are to be closed.
   void leave(HeldVersions& versions);
 
-  SubscriberStat stat() const;
+  SubscriberStat stat(Time now) const;
 
  private:
   HolderId grant_holder() const { return holder_; }
@@ -141,6 +145,8 @@ class PublisherSession {
   VersionNumber acknowledged_;        ///< Everything up to it has come, or was seen before.
   std::set<VersionNumber> queue_;
   std::uint64_t gaps_ = 0;
+  std::optional<Staged> word_;
+  std::uint64_t failures_ = 0;
   VersionNumber first_owed_ = 0;
 };
 

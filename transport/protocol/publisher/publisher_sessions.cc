@@ -89,6 +89,7 @@ const PublisherSession& PublisherSessions::open(const Peer& peer, Hello hello, T
           .try_emplace(id, peer, std::move(hello), common, holder, keyed_word(options_.token_seed, id, holder), key)
           .first->second;
   session.last_heard = now;
+  session.staleness.begin(now);
   if (session.hello().mode == Mode::every) {
     for (const VersionNumber number : versions_.table().numbers()) {
       if (number > session.hello().after) session.enqueue(number, versions_, options_.every_queue_versions_max);

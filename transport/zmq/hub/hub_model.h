@@ -4,6 +4,7 @@
 /// What a hub and the owner of one of its models are to each other: what the hub asks of the owner, and how the model
 /// stands, as the hub tells.
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <span>
@@ -42,6 +43,7 @@ class HubModel {
 /// How a model stood when its hub's thread last looked, which is when something last happened, or 50 ms later where
 /// there are many subscribers.
 struct ModelStanding {
+  Time at{};  ///< When that was.
   std::vector<SubscriberStat> sessions;
   CurrentVersion current;
   bool current_kept = true;
@@ -49,7 +51,11 @@ struct ModelStanding {
   std::string activation_failure;
   Duration mixed{};
 
-  void put_into(PublisherStat& stat) const {
+  /// What went stale goes on doing so since then.
+  void put_into(PublisherStat& stat, Time now) const {
+    for (SubscriberStat& one : stat.subscribers) {
+      if (one.staleness > Duration(0)) *one.staleness += std::max(now - at, Duration(0));
+    }
     stat.current = current;
     stat.current_kept = current_kept;
     stat.candidate = candidate;

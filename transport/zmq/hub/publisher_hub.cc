@@ -394,7 +394,7 @@ void PublisherHub::answer_stat(const protocol::Peer& peer, const protocol::StatR
   for (const auto& [name, model] : models_) {
     if (!request.model.empty() && request.model != name) continue;
     const ModelStanding standing = model.standing();
-    standing.put_into(stats.emplace_back(model.owner.stat(standing.sessions)));
+    standing.put_into(stats.emplace_back(model.owner.stat(standing.sessions)), now());
   }
   send(peer, protocol::StatReply{.json = to_json(stats)});
 }

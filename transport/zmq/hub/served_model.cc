@@ -43,7 +43,8 @@ serve::FetchDesk::Lease ServedModel::lent(const protocol::action::OpenLease& lea
 ModelStanding ServedModel::standing() const {
   const protocol::Activation& activation = machine->activation();
   const VersionNumber current = activation.current().version;
-  return {.sessions = machine->sessions(),
+  return {.at = machine->settled_at(),
+          .sessions = machine->sessions(),
           .current = activation.current(),
           .current_kept = current == 0 || machine->versions().find(current) != nullptr,
           .candidate = activation.candidate(),

@@ -29,6 +29,12 @@ void each_subscriber_field(Stat& stat, Visit visit) {
   visit("behind", stat.behind);
 }
 
+/// Those that publishers of older releases do not have, so their absence is no error.
+template <typename Stat, typename Visit>
+void each_later_subscriber_field(Stat& stat, Visit visit) {
+  visit("failures", stat.failures);
+}
+
 /// The same of a PublisherStat.
 template <typename Stat, typename Visit>
 void each_publisher_field(Stat& stat, Visit visit) {

@@ -19,7 +19,10 @@ std::string to_json(const std::vector<PublisherStat>& models) {
     nlohmann::json& subscribers = row["subscribers"] = nlohmann::json::array();
     for (const SubscriberStat& subscriber : model.subscribers) {
       nlohmann::json& of = subscribers.emplace_back(nlohmann::json::object());
-      each_subscriber_field(subscriber, [&of](const char* name, const auto& value) { of[name] = value; });
+      const auto write = [&of](const char* name, const auto& value) { of[name] = value; };
+      each_subscriber_field(subscriber, write);
+      each_later_subscriber_field(subscriber, write);
+      if (subscriber.staleness) of["staleness_ns"] = static_cast<std::uint64_t>(subscriber.staleness->count());
     }
   }
   return nlohmann::json{{"models", std::move(list)}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -11,6 +11,7 @@
 #include "transport/protocol/messages.h"
 #include "transport/publisher.h"
 #include "transport/zmq/address.h"
+#include "transport/zmq/hub/publisher_hub.h"
 #include "transport/zmq/hub/stat_fields.h"
 
 namespace freshet {
@@ -51,6 +52,14 @@ bool read_subscriber(const json& object, SubscriberStat& stat) {
   bool good = object.is_object();
   each_subscriber_field(stat, [&](const char* name, auto& value) { good = good && read_member(object, name, value); });
   stat.behind = std::min(stat.behind, protocol::kBehindMax);
+  if (!good) return false;
+  const auto read = [&](const char* name, auto& value) {
+    good = good && (!object.contains(name) || read_member(object, name, value));
+  };
+  each_later_subscriber_field(stat, read);
+  std::uint64_t ns = 0;
+  read("staleness_ns", ns);
+  if (object.contains("staleness_ns")) stat.staleness = Duration(std::min<std::uint64_t>(ns, Duration::max().count()));
   return good;
 }
 
@@ -70,7 +79,9 @@ bool read_publisher(const json& object, PublisherStat& stat) {
          });
 }
 
-Result<std::vector<PublisherStat>> parse_stats(const std::string& text, const std::string& address) {
+}  // namespace
+
+Result<std::vector<PublisherStat>> stats_from_json(const std::string& text, const std::string& address) {
   const json object = read_json(text);
   std::vector<PublisherStat> stats;
   const auto models = object.find("models");
@@ -81,8 +92,6 @@ Result<std::vector<PublisherStat>> parse_stats(const std::string& text, const st
   return stats;
 }
 
-}  // namespace
-
 Result<std::vector<PublisherStat>> ask_publisher_stat(const std::string& address, const std::string& model,
                                                       Duration at_most, const SecurityOptions& security,
                                                       const std::stop_token& stop) {
@@ -90,7 +99,7 @@ Result<std::vector<PublisherStat>> ask_publisher_stat(const std::string& address
   Result<std::string> reply = ask_stat({.model = model, .at = address, .security = security}, at_most, stop);
   if (!reply && reply.error().code() == Code::timed_out) return fail(Code::unavailable, reply.error().message());
   if (!reply) return fail(std::move(reply).error());
-  FRESHET_ASSIGN(std::vector<PublisherStat> stats, parse_stats(*reply, address));
+  FRESHET_ASSIGN(std::vector<PublisherStat> stats, stats_from_json(*reply, address));
   if (!model.empty() && stats.empty()) {
     return fail(Code::not_found, format("{} is not published at {}", model, address));
   }

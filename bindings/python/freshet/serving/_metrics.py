@@ -16,13 +16,14 @@ _OF_SUBSCRIBER: Tuple[Tuple[str, str, str, str], ...] = (
     ("freshet_served_version", "gauge", "The number of the served version; 0: none has come.", "version"),
     ("freshet_newest_version", "gauge", "The number of the newest version that this process knows of.", "newest_known"),
     ("freshet_versions_behind", "gauge", "By how much the newest known version is ahead of the served one.", "versions_behind"),
-    ("freshet_staleness_seconds", "gauge", "Since when this process has been seen to be stale; 0: it is fresh.", "stale_s"),
+    ("freshet_staleness_seconds", "gauge", "For how long a newer version than the served one has been known; 0: there is none.", "stale_s"),
     ("freshet_served_version_age_seconds", "gauge", "The time since the served version was published.", "age_s"),
     ("freshet_connected", "gauge", "1: a publisher answers.", "connected"),
     ("freshet_updates_total", "counter", "Versions that were swapped in.", "updates"),
     ("freshet_fetched_bytes_total", "counter", "Bytes of changed tensors that came.", "bytes_fetched"),
     ("freshet_gaps_total", "counter", "Versions that were dropped before they came.", "gaps"),
-    ("freshet_update_failed", "gauge", "1: the last version was refused or could not be fetched, or nobody answers.", "failing"),
+    ("freshet_update_failures_total", "counter", "Versions that were refused or could not be fetched, each as often as it was tried.",
+     "failures"),
 )
 
 Sample = Tuple[Dict[str, str], Any]
@@ -48,7 +49,6 @@ def families_of(subscribers: Iterable[Subscriber]) -> List[Family]:
 
 def _state_of(subscriber: Subscriber) -> Dict[str, Any]:
     state = freshness(subscriber)
-    state["failing"] = bool(state["last_error"])
     try:
         with subscriber.snapshot() as snapshot:
             state["age_s"] = max(0.0, time.time() - snapshot._here().created_unix_ns() / 1e9)
