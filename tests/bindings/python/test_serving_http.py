@@ -11,12 +11,11 @@ import freshet
 import numpy as np
 import pytest
 from conftest import PATIENCE, eventually, free_port
+from pages import TOOLS, files_of, in_shell
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
-PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "docs", "python")
-TOOLS = os.path.dirname(sys.executable)
 SERVER = """
 import asyncio
 import freshet
@@ -133,34 +132,6 @@ def test_no_request_fails_while_versions_come_and_the_trainer_goes(server):
         assert client.get("/freshet/ready").json()["version"] == 201
 
 
-def blocks_of(page):
-    """The page's blocks of code: (language, the last file that the text before it names, text)."""
-    with open(os.path.join(PAGES, page), encoding="utf-8") as file:
-        parts = re.split(r"^```(\w*)\n(.*?)^```\n", file.read(), flags=re.MULTILINE | re.DOTALL)
-    return [(parts[i + 1], (re.findall(r"`(\w+\.py)`[^`]*$", parts[i]) or [None])[0], parts[i + 2]) for i in range(0, len(parts) - 2, 3)]
-
-
-def files_of(page, folder):
-    """Writes the page's programs, and returns its commands."""
-    commands = []
-    for language, name, text in blocks_of(page):
-        if language == "python":
-            with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
-                file.write(text)
-        elif language == "sh":
-            commands += text.splitlines()
-    return commands
-
-
-def in_shell(line, folder, address):
-    """A line of the page, with the server where it is here."""
-    line = line.replace("http://127.0.0.1:8000", address).replace("build/venv/bin", TOOLS)
-    ran = subprocess.run(["bash", "-c", 'images="[[$(seq -s, 64)]]"\n' + line], cwd=folder, text=True, capture_output=True,
-                         timeout=PATIENCE)
-    assert ran.returncode == 0, f"{line}\n{ran.stderr}"
-    return ran.stdout
-
-
 def test_the_page_for_fastapi(folder):
     pytest.importorskip("fastapi")
     commands = files_of("fastapi.md", folder)
@@ -179,7 +150,8 @@ def test_the_page_for_fastapi(folder):
         assert json.loads(told[4])["model"] == "digits" and "freshet_served_version" in told[5] and "digits" in told[6]
         [why] = [line for line in commands if "freshet why" in line]
         if os.path.exists(TOOLS + "/freshet"):
-            assert "request mine-1: digits@" in in_shell(why, folder, "")
+            told = in_shell(why, folder, "")
+            assert "request mine-1: digits@" in told and re.search(r"^digits@\d+ +digits@\d+ ", told, re.MULTILINE), told
         assert len(asks) == 7
     finally:
         trainer.kill()
@@ -193,7 +165,10 @@ def test_the_page_for_ray_serve(folder):
         pytest.skip("without ray[serve], half a gigabyte, which wants another protobuf than TensorFlow: "
                     + imported.stderr.strip().splitlines()[-1])
     commands = files_of("ray-serve.md", folder)
-    files_of("fastapi.md", folder)
+    with open(f"{folder}/digits_app.py", encoding="utf-8") as file:
+        text = file.read()
+    with open(f"{folder}/digits_app.py", "w", encoding="utf-8") as file:
+        file.write(text.replace("/tmp/answers.jsonl", folder + "/answers.jsonl"))
     port = free_port()
     with open(f"{folder}/run.py", "w", encoding="utf-8") as file:
         file.write(f"""
@@ -224,6 +199,9 @@ ray.shutdown()
             assert eventually(lambda: int(client.post("/predict", json=[[1] * 64]).headers["x-weight-version"]) > newest), \
                 "a replica takes new versions without being reconfigured"
         assert "x-weight-version" in in_shell(next(line for line in commands if line.startswith("curl")), folder, address)
+        [why] = [line for line in commands if line.startswith("freshet why")]
+        if os.path.exists(TOOLS + "/freshet"):
+            assert "request mine-1: digits@" in in_shell(why.replace("/tmp/answers.jsonl", folder + "/answers.jsonl"), folder, "")
         cluster.communicate("\n", timeout=PATIENCE)
         assert cluster.returncode == 0
     finally:
