@@ -7,6 +7,7 @@ import resource
 import threading
 import subprocess
 import sys
+import threading
 
 import freshet
 import numpy as np

@@ -346,6 +346,45 @@ def test_another_trainer_goes_on(vllm, server, trainer):
         second.shutdown()
 
 
+class Dying:
+    """A trainer's client that comes to so many calls more, and then to none: also not to those that would end the update."""
+
+    def __init__(self, ranks):
+        self.ranks, self.left = ranks, 10
+
+    def __getattr__(self, name):
+        self.left -= 1
+        if self.left < 0:
+            raise ConnectionError("the trainer is dead")
+        return getattr(self.ranks, name)
+
+
+@pytest.mark.parametrize("calls", [["start"], ["start", "update"]])
+def test_an_update_that_a_dead_trainer_left_open_is_cancelled(vllm, server, calls):
+    client = Dying(server)
+    first = trainer_of(vllm, client)
+    first.send_weights(checkpoint(1.0))
+    client.left = len(calls)
+    del server.calls[:]
+    with pytest.raises(ConnectionError):
+        first.send_weights(checkpoint(7.0))
+    first.shutdown()
+    assert server.calls == calls and all(server.active)
+    second = trainer_of(vllm, server)
+    try:
+        del server.calls[:]
+        version = second.send_weights(checkpoint(2.0))
+        assert server.calls == ["start", "cancel", "finish", "start", "update", "finish"] or \
+            server.calls == ["start", "cancel", "start", "update", "finish"], server.calls
+        assert all(model.has(checkpoint(2.0)) for model in server.models) and server.told == str(version)
+        assert all(len(model.loads) == 2 for model in server.models), "what was left open was never loaded"
+        del server.calls[:]
+        second.send_weights(checkpoint(3.0))
+        assert server.calls == ["start", "update", "finish"], "nothing is left open"
+    finally:
+        second.shutdown()
+
+
 def test_a_worker_without_a_publisher_says_so(server):
     engine = server.engines[0]
     with pytest.raises(freshet.TimedOut, match="no publisher of nobody answered within 0.1 s"):
