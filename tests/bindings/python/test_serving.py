@@ -320,6 +320,14 @@ def test_the_readiness_route_tells_stale_from_fresh():
         assert answer_to(serving.middleware(echo, subscriber, ready=None), "/freshet/ready").body == b"2", "without the route it is the app's"
 
 
+def test_a_member_without_a_version_is_not_stale():
+    with freshet.Subscriber("m", staged=True) as subscriber:
+        app = serving.middleware(echo, subscriber)
+        assert eventually(lambda: subscriber.status()["stale"]), "no publisher has confirmed the membership"
+        answers = [answer_to(app, "/freshet/ready").json() for _ in range(3)]  # An earlier one begins no count.
+        assert [(answer["state"], answer["stale_s"]) for answer in answers] == [("none", 0.0)] * 3
+
+
 @pytest.mark.parametrize("kind", ["websocket", "lifespan", "something new"])
 def test_what_is_no_request_passes_untouched(pair, kind):
     seen = []

@@ -21,7 +21,7 @@ def freshness(subscriber: Subscriber) -> Dict[str, Any]:
     behind = max(0, newest - serving)
     state = "none" if serving == 0 else "stale" if behind or status["stale"] else "fresh"
     stale_s = status["staleness"] if state == "stale" else 0.0
-    if status["stale"]:
+    if state == "stale" and status["stale"]:
         stale_s = max(stale_s, time.monotonic() - _lapsed_since.setdefault(subscriber, time.monotonic()))
     else:
         _lapsed_since.pop(subscriber, None)
