@@ -66,6 +66,8 @@ class ProviderRepository : public Repository {
   virtual Result<std::shared_ptr<const void>> keep_open(const PutToken& token);
   /// Drops the parts of puts that ended by time. Each call of PartPuts does so too; a server calls this each second.
   virtual void drop_ended_puts() {}
+  /// For a server that is to run for long: makes what the first match() would make, so that no client waits for it.
+  virtual void prepare_match() {}
 
   // For the other providers: references of versions elsewhere to segments here, and segments by their names.
 

@@ -130,7 +130,10 @@ Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAcce
         open_rocks_backend({.folder = folder, .create = create, .read_only = false});
     if (backend) {
       FRESHET_ASSIGN(OpenedRepository repository, open_here(std::move(*backend)));
-      if (access != RepositoryAccess::own) FRESHET_TRY(check_is_whole(*repository.get_deleter().own(), folder));
+      ProviderRepository& own = *repository.get_deleter().own();
+      if (access != RepositoryAccess::own) FRESHET_TRY(check_is_whole(own, folder));
+      // An owner by its trade is one for long. A command that owns the folder while it runs is to be quick.
+      if (access == RepositoryAccess::own) own.prepare_match();
       return offered(std::move(repository), folder);
     }
     const bool owned = backend.error().code() == Code::unavailable;

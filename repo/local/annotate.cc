@@ -70,11 +70,14 @@ Status LocalRepository::annotate(const VersionName& name, const Annotations& ann
       impl_->apply({Backend::Put{version_key(found.name), encode(*row)}, Impl::commit_record(commit)});
   if (!applied) return in_context(Error(applied.error()));
 
-  const VersionId id = row->id;
   impl_->commit = commit;
-  impl_->index.restate(id, row->quality, row->tags, commit);
-  const MutexLock lock(impl_->mutex);
-  impl_->catalog.replace(found.name, *std::move(row));
+  {
+    const MutexLock lock(impl_->mutex);
+    impl_->catalog.replace(found.name, *row);
+  }
+  impl_->late_index.tell(commit, [row = *std::move(row), commit](StructureIndex& index) {
+    index.restate(row.id, row.quality, row.tags, commit);
+  });
   return {};
 }
 

@@ -103,12 +103,14 @@ Status LocalRepository::Impl::load() {
     if (!removed) failed = true;
   }
   FRESHET_ASSIGN(const std::uint64_t greatest, greatest_commit(loaded));
-  if (indexed) FRESHET_TRY(index_catalog(loaded));
   commit = greatest;
-  index.set_as_of(greatest);
   contents.reset();
-  const MutexLock lock(mutex);
-  catalog = std::move(loaded);
+  const std::vector<StoredVersion> before = stored_versions();
+  {
+    const MutexLock lock(mutex);
+    catalog = std::move(loaded);
+  }
+  index_again(before);
   return {};
 }
 

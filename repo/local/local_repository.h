@@ -18,9 +18,9 @@
 #include "core/base/mutex.h"
 #include "repo/local/catalog.h"
 #include "repo/local/kept_graphs.h"
+#include "repo/local/late_index.h"
 #include "repo/local/readable.h"
 #include "repo/local/references.h"
-#include "repo/match/structure_index.h"
 #include "repo/parts/part_desk.h"
 #include "repo/pins/pin_leases.h"
 #include "repo/provider_repository.h"
@@ -111,6 +111,7 @@ class LocalRepository final : public ProviderRepository {
   Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
   Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
   Result<MatchAnswer> match(const MatchQuery& query) override;
+  void prepare_match() override;
   Result<std::vector<std::string>> models() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
   Status pin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
@@ -208,18 +209,19 @@ class LocalRepository::Impl {
   /// One more pin. REQUIRES: `turn` is held, so that no retirement comes between. In repo/local/pins.cc.
   Status add_pin(const VersionName& name, const std::string& by, const PinTerms& terms) FRESHET_REQUIRES(turn);
 
-  // The match index, in repo/local/match.cc. It is made by the first match: most processes that open a repository never
-  // ask for one. Whoever changes which versions there are tells it so after the batch, and before the turn ends; a
-  // retirement tells it first, so that no answer names what is gone.
-  Status need_index() FRESHET_EXCLUDES(turn);
-  /// Brings the index to what `loaded` has.
-  Status index_catalog(const Catalog& loaded) FRESHET_REQUIRES(turn);
+  // The match index, in repo/local/match.cc. Whoever changes which versions there are tells it so after the catalog,
+  // and before the turn ends; a retirement tells it before as well, so that no answer names what is gone.
+  /// Does not wait for the turn.
+  void need_index() FRESHET_EXCLUDES(mutex);
   struct StoredVersion {
     VersionName name;
     std::shared_ptr<const VersionRow> row;
   };
   /// In the order of their commits.
-  Status index_rows(const std::vector<StoredVersion>& rows) FRESHET_REQUIRES(turn);
+  std::vector<StoredVersion> stored_versions() const FRESHET_EXCLUDES(mutex);
+  /// After the catalog was read anew, which had these versions before.
+  void index_again(const std::vector<StoredVersion>& before) FRESHET_REQUIRES(turn);
+  void index_rows(const std::vector<StoredVersion>& rows, StructureIndex& index) FRESHET_EXCLUDES(mutex, keeping);
   /// The greatest commit number that the records have; at least those of the catalog's rows.
   Result<std::uint64_t> greatest_commit(const Catalog& loaded) const;
   /// What a match looks at of a stored architecture. Its digest shows that it passed all checks when it was put, so
@@ -229,8 +231,8 @@ class LocalRepository::Impl {
   /// what had to be made anew.
   using Graphs = std::unordered_map<Digest, std::shared_ptr<const MatchGraph>>;
   void keep_graphs(const KeptGraphs& kept, const Graphs& made, const std::unordered_set<Digest>& live)
-      FRESHET_REQUIRES(turn);
-  void index_version(const VersionName& name, const VersionRow& row, const Architecture& architecture)
+      FRESHET_EXCLUDES(keeping);
+  void index_version(const VersionName& name, const VersionRow& row, std::shared_ptr<const Architecture> architecture)
       FRESHET_REQUIRES(turn);
   void unindex_version(const VersionId& id, std::uint64_t at_commit) FRESHET_REQUIRES(turn);
 
@@ -375,9 +377,8 @@ class LocalRepository::Impl {
   /// Catalog::unread() of the one that was loaded.
   std::string unread FRESHET_GUARDED_BY(turn);
 
-  /// Never locks its readers out, so it stands beside `mutex`. Empty until `indexed`, which is set under `turn`.
-  StructureIndex index;
-  std::atomic<bool> indexed{false};
+  LateIndex late_index;
+  Mutex keeping;  ///< Held while kept graphs are written.
   /// Made when somebody first needs it: who never retires pays nothing for it.
   std::optional<References> references FRESHET_GUARDED_BY(turn);
 

@@ -61,32 +61,27 @@ Result<std::uint64_t> LocalRepository::Impl::greatest_commit(const Catalog& load
   return std::max(greatest, loaded.greatest_commit());
 }
 
-Status LocalRepository::Impl::need_index() {
-  if (indexed) return {};
-  const MutexLock lock(turn);
-  if (indexed) return {};
-  // Only who holds the turn changes the catalog.
-  const auto rows = [&] {
-    const MutexLock catalog_lock(mutex);
-    return in_commit_order(catalog);
-  }();
-  FRESHET_TRY(index_rows(rows));
-  index.set_as_of(commit);
-  indexed = true;
-  return {};
-}
-
-Status LocalRepository::Impl::index_catalog(const Catalog& loaded) {
-  FRESHET_TRY(index_rows(in_commit_order(loaded)));
+std::vector<StoredVersion> LocalRepository::Impl::stored_versions() const {
   const MutexLock lock(mutex);
-  for (const StoredVersion& before : in_commit_order(catalog)) {
-    const auto now = loaded.row_of(before.row->id);
-    if (now == nullptr || now->retired) index.retire(before.row->id, 0);
-  }
-  return {};
+  return in_commit_order(catalog);
 }
 
-Status LocalRepository::Impl::index_rows(const std::vector<StoredVersion>& rows) {
+void LocalRepository::Impl::need_index() {
+  late_index.make([this](StructureIndex& index) { index_rows(stored_versions(), index); });
+}
+
+void LocalRepository::Impl::index_again(const std::vector<StoredVersion>& before) {
+  late_index.tell_all(commit, [&](StructureIndex& index) {
+    index_rows(stored_versions(), index);
+    const MutexLock lock(mutex);
+    for (const auto& [name, row] : before) {
+      const auto now = catalog.row_of(row->id);
+      if (now == nullptr || now->retired) index.retire(row->id, 0);
+    }
+  });
+}
+
+void LocalRepository::Impl::index_rows(const std::vector<StoredVersion>& rows, StructureIndex& index) {
   const KeptGraphs kept(backend->derived(kKeptGraphsName).value_or(""));
   Graphs made;
   std::unordered_set<Digest> live;
@@ -116,7 +111,6 @@ Status LocalRepository::Impl::index_rows(const std::vector<StoredVersion>& rows)
     if (!index.insert(entry_of(name, *row, graph), 0)) index.restate(row->id, row->quality, row->tags, 0);
   }
   keep_graphs(kept, made, live);
-  return {};
 }
 
 void LocalRepository::Impl::keep_graphs(const KeptGraphs& kept, const Graphs& made,
@@ -128,6 +122,8 @@ void LocalRepository::Impl::keep_graphs(const KeptGraphs& kept, const Graphs& ma
   }
   std::string needed;
   for (const Digest& architecture : live) needed += kept.entry(architecture);
+  // What a put kept since the text was read may go: whoever misses it makes it again.
+  const MutexLock lock(keeping);
   if (!kept.is_whole() || needed.size() < kept.bytes() / 2) {
     backend->keep_derived(kKeptGraphsName, needed + fresh, Backend::Derived::instead);
   } else if (!fresh.empty()) {
@@ -143,7 +139,9 @@ void LocalRepository::Impl::keep_graphs_of(const std::vector<PutInProgress*>& pu
       fresh += encode_kept_graph(architecture.digest(), *graph_of(architecture));
     }
   }
-  if (!fresh.empty()) backend->keep_derived(kKeptGraphsName, fresh, Backend::Derived::behind);
+  if (fresh.empty()) return;
+  const MutexLock lock(keeping);
+  backend->keep_derived(kKeptGraphsName, fresh, Backend::Derived::behind);
 }
 
 std::shared_ptr<const MatchGraph> LocalRepository::Impl::graph_of(const Architecture& architecture) {
@@ -156,15 +154,18 @@ std::shared_ptr<const MatchGraph> LocalRepository::Impl::graph_of(const Architec
 }
 
 void LocalRepository::Impl::index_version(const VersionName& name, const VersionRow& row,
-                                          const Architecture& architecture) {
-  // It can only fail for a version that is there, and the catalog would not have taken that.
-  if (indexed) (void)index.insert(entry_of(name, row, graph_of(architecture)), row.commit);
-  index.set_as_of(row.commit);
+                                          std::shared_ptr<const Architecture> architecture) {
+  late_index.tell(row.commit, [this, name, row, architecture = std::move(architecture)](StructureIndex& index) {
+    // It can only fail for a version that is there: the index was made of a catalog that had it.
+    static_cast<void>(index.insert(entry_of(name, row, graph_of(*architecture)), row.commit));
+  });
 }
 
 void LocalRepository::Impl::unindex_version(const VersionId& id, std::uint64_t at_commit) {
-  index.retire(id, at_commit);
+  late_index.tell(at_commit, [=](StructureIndex& index) { index.retire(id, at_commit); });
 }
+
+void LocalRepository::prepare_match() { impl_->need_index(); }
 
 Result<MatchAnswer> LocalRepository::match(const MatchQuery& query) {
   FRESHET_TRY(check(query));
@@ -173,13 +174,13 @@ Result<MatchAnswer> LocalRepository::match(const MatchQuery& query) {
     FRESHET_ASSIGN(const Catalog::Found found, impl_->find(*query.exclude_lineage));
     excluded = found.row->id;
   }
-  FRESHET_TRY(impl_->need_index());
-  if (query.pin_by.empty()) return impl_->index.match(query, excluded);
+  impl_->need_index();
+  if (query.pin_by.empty()) return impl_->late_index.index().match(query, excluded);
 
   // Whoever retires takes the turn as well, so what is found here is still there when it is pinned.
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
-  MatchAnswer answer = impl_->index.match(query, excluded);
+  MatchAnswer answer = impl_->late_index.index().match(query, excluded);
   if (!answer.top.empty()) FRESHET_TRY(impl_->add_pin(answer.top.front().version, query.pin_by, query.pin_terms));
   return answer;
 }

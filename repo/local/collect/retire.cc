@@ -123,6 +123,7 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
     for (const std::uint64_t bytes : sizes) catalog.drop_segment(bytes);
     catalog.retire(version.name, std::move(tombstone));
   }
+  unindex_version(id, commit);  // An index that is made just now may be of the catalog before that.
   report.released_tensors = sizes.size();
   if (release.known) {
     references->drop_segments(release.segments);

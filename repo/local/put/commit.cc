@@ -164,7 +164,7 @@ void LocalRepository::Impl::tell_of(PutInProgress& put) {
     references->add_architecture(put.row.architecture);
     if (put.row.has_weights) references->add_segments(with_bases(distinct_segments(put.manifest.owners)));
   }
-  index_version(put.manifest.name, put.row, *put.manifest.architecture);
+  index_version(put.manifest.name, put.row, put.manifest.architecture);
   if (!contents) return;
   for (const NewSegment& segment : put.segments) {
     contents->try_emplace(put.manifest.digests[segment.tensor], segment.name);
