@@ -4,9 +4,9 @@ import asyncio
 import json
 import os
 import resource
-import threading
 import subprocess
 import sys
+import threading
 import threading
 
 import freshet
