@@ -250,7 +250,7 @@ TEST_P(GpuServing, MemoryThatIsNotTheDevicesIsRefused) {
   refuses({tensor("a", memory.address(), 100), tensor("b", memory.address() + 99, 100)},
           "tensor b: tensor a lies in the same memory");
   refuses({tensor("a", memory.address(), 1), tensor("a", memory.address() + 99, 1)}, "two tensors have this name");
-  refuses({tensor("", memory.address(), 1)}, "name");
+  refuses({tensor("\x01", memory.address(), 1)}, "name");
   EXPECT_EQ(code_of(DeviceTensors::bind(nullptr, {})), "invalid_argument");
   must(DeviceTensors::bind(device_, {tensor("a", nullptr, 0), tensor("b", memory.address(), memory.bytes())}));
   must(DeviceTensors::bind(device_, {}));
