@@ -227,8 +227,19 @@ Status Device::copy(StreamHandle stream, void* to, const void* from, std::uint64
   });
 }
 
+/// What such a stream gets runs with each replay of the graph, and never before. An event of it cannot be waited for.
+Status Device::check_not_captured(StreamHandle stream) {
+  FRESHET_ASSIGN(const bool is_captured, engine_->is_capturing(stream));
+  if (!is_captured) return {};
+  return fail(Code::failed_precondition, "the stream is being captured into a CUDA graph; call after the capture");
+}
+
 Status Device::record(const Event& event, StreamHandle stream) {
-  return attempt([] { return std::string("record an event"); }, [&] { return engine_->record(event.handle_, stream); });
+  return attempt([] { return std::string("record an event"); },
+                 [&]() -> Status {
+                   FRESHET_TRY(check_not_captured(stream));
+                   return engine_->record(event.handle_, stream);
+                 });
 }
 
 Result<bool> Device::is_done(const Event& event) {
@@ -266,7 +277,10 @@ Status Device::wait(const Event& event, Duration at_most) { return wait_for(even
 
 Status Device::make_wait(StreamHandle stream, EventHandle event) {
   return attempt([] { return std::string("make a stream wait for an event"); },
-                 [&] { return engine_->make_wait(stream, event); });
+                 [&]() -> Status {
+                   FRESHET_TRY(check_not_captured(stream));
+                   return engine_->make_wait(stream, event);
+                 });
 }
 
 Status Device::launch(StreamHandle stream, const Launch& launch, std::span<const std::byte> arguments) {

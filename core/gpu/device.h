@@ -189,7 +189,11 @@ class Device : public std::enable_shared_from_this<Device> {
   /// them is another device's memory: that goes through host memory.
   Status copy(StreamHandle stream, void* to, const void* from, std::uint64_t bytes);
 
-  /// The event now means all that `stream` has queued so far; what it meant before is forgotten.
+  /// No call works again: the driver's context keeps an error, or this process was forked.
+  bool is_lost() const { return mark_.is_inherited() || engine_->is_stuck(); }
+
+  /// The event now means all that `stream` has queued so far; what it meant before is forgotten. failed_precondition
+  /// where `stream` is captured into a CUDA graph.
   Status record(const Event& event, StreamHandle stream);
 
   /// Whether all that the event means has run. True for an event that was never recorded.
@@ -200,7 +204,8 @@ class Device : public std::enable_shared_from_this<Device> {
   Status wait(const Event& event, Duration at_most);
 
   /// What `stream` gets from now on runs after all that the event means now. The host does not wait. Either may be a
-  /// framework's, and the event may be another device's.
+  /// framework's, and the event may be another device's. failed_precondition where `stream` is captured into a CUDA
+  /// graph.
   Status make_wait(StreamHandle stream, EventHandle event);
 
   /// Queues one kernel. `arguments` are the kernel's one struct, by value; what its pointers name must stay until an
@@ -245,6 +250,7 @@ class Device : public std::enable_shared_from_this<Device> {
   Error noted(std::string_view what, Error error);
   template <typename What, typename Call>
   auto attempt(What what, Call call) -> decltype(call());
+  Status check_not_captured(StreamHandle stream);
   Status check_copy(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes);
   Status check_range(std::string_view role, std::uintptr_t begin, std::uint64_t bytes, bool written)
       FRESHET_REQUIRES(mutex_);

@@ -66,6 +66,7 @@ constexpr unsigned int kRegisterPortable = 1;
 constexpr unsigned int kRegisterReadOnly = 8;
 constexpr unsigned int kStreamNonBlocking = 1;
 constexpr unsigned int kCaptureModeRelaxed = 2;
+constexpr unsigned int kCaptureStatusNone = 0;
 constexpr unsigned int kEventWithoutTiming = 2;
 
 constexpr unsigned int kAttributeUnifiedAddressing = 41;
@@ -162,6 +163,7 @@ constexpr Answer kTimeout = 909;
   X(cuStreamCreate, (StreamObject * stream, unsigned int flags))                                                       \
   X(cuStreamDestroy_v2, (StreamObject stream))                                                                         \
   X(cuStreamWaitEvent, (StreamObject stream, EventObject event, unsigned int flags))                                   \
+  X(cuStreamIsCapturing, (StreamObject stream, unsigned int* status))                                                  \
   X(cuEventCreate, (EventObject * event, unsigned int flags))                                                          \
   X(cuEventDestroy_v2, (EventObject event))                                                                            \
   X(cuEventRecord, (EventObject event, StreamObject stream))                                                           \

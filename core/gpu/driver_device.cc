@@ -237,6 +237,13 @@ class DriverEngine final : public Engine {
     return in_context("cuEventDestroy", [&] { return nvidia_->calls.cuEventDestroy_v2(native_of(event)); });
   }
 
+  Result<bool> is_capturing(StreamHandle stream) override {
+    unsigned int status = driver::kCaptureStatusNone;
+    FRESHET_TRY(in_context("cuStreamIsCapturing",
+                           [&] { return nvidia_->calls.cuStreamIsCapturing(native_of(stream), &status); }));
+    return status != driver::kCaptureStatusNone;
+  }
+
   Status record(EventHandle event, StreamHandle stream) override {
     return in_context("cuEventRecord",
                       [&] { return nvidia_->calls.cuEventRecord(native_of(event), native_of(stream)); });

@@ -98,6 +98,8 @@ class Engine {
   virtual Result<EventHandle> create_event() = 0;
   virtual Status destroy_event(EventHandle event) = 0;
 
+  /// Whether what the stream gets becomes part of a CUDA graph, and runs with each of its replays.
+  virtual Result<bool> is_capturing(StreamHandle stream) = 0;
   virtual Status record(EventHandle event, StreamHandle stream) = 0;
   virtual Result<bool> is_done(EventHandle event) = 0;  ///< True also for an event that was never recorded.
   virtual Status make_wait(StreamHandle stream, EventHandle event) = 0;

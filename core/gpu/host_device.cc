@@ -166,6 +166,11 @@ class HostEngine final : public Engine {
   }
   Status destroy_event(EventHandle event) override { return world_->remove_event(event); }
 
+  Result<bool> is_capturing(StreamHandle stream) override {
+    FRESHET_TRY(check());
+    return world_->is_capturing(device_, stream);
+  }
+
   Status record(EventHandle event, StreamHandle stream) override {
     FRESHET_TRY(check());
     return world_->record(device_, event, stream);
@@ -247,6 +252,8 @@ Result<std::shared_ptr<Device>> HostPlatform::open(const Uuid& uuid) {
 }
 
 void HostPlatform::hold(bool is_held) { world_->hold(is_held); }
+
+void HostPlatform::capture(StreamHandle stream, bool is_captured) { world_->capture(stream, is_captured); }
 
 void HostPlatform::strike(std::size_t ordinal) { world_->strike(ordinal); }
 

@@ -65,6 +65,9 @@ class HostPlatform final : public Platform {
   /// The next work of the device fails as a kernel with a wild address does: the device is stuck from then on.
   void strike(std::size_t ordinal);
 
+  /// Whether the stream says that it is captured into a graph. There is no graph: its work runs as ever.
+  void capture(StreamHandle stream, bool is_captured);
+
   /// Turns that were taken so far, by all streams: what a test compares to see that a seed decides the order.
   std::uint64_t turns() const;
 

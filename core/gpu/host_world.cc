@@ -218,6 +218,17 @@ bool World::reaches_all(const KernelWork& kernel) {
 
 std::uint64_t World::draw(std::uint64_t below) { return random_() % below; }
 
+void World::capture(StreamHandle stream, bool is_captured) {
+  MutexLock lock(mutex_);
+  if (const auto found = own_stream_at(stream)) (*found)->is_captured = is_captured;
+}
+
+Result<bool> World::is_capturing(std::size_t device, StreamHandle stream) {
+  MutexLock lock(mutex_);
+  FRESHET_ASSIGN(HostStream* const found, stream_at(device, stream));
+  return found->is_captured;
+}
+
 Status World::record(std::size_t device, EventHandle event, StreamHandle stream) {
   MutexLock lock(mutex_);
   FRESHET_ASSIGN(HostStream* const onto, stream_at(device, stream));

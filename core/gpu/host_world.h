@@ -61,6 +61,7 @@ struct HostStream {
   std::size_t device = 0;
   std::deque<Work> work;
   bool is_closed = false;  ///< It ends with its last work.
+  bool is_captured = false;
 };
 
 struct HostEvent {
@@ -81,6 +82,7 @@ class World {
 
   void hold(bool is_held);
   void strike(std::size_t device);
+  void capture(StreamHandle stream, bool is_captured);
   /// The error, if there is one.
   std::string why_stuck(std::size_t device);
 
@@ -101,6 +103,7 @@ class World {
   Status remove_event(EventHandle event);
 
   // `device` names the caller's context: the default streams of two devices have equal handles.
+  Result<bool> is_capturing(std::size_t device, StreamHandle stream);
   Status record(std::size_t device, EventHandle event, StreamHandle stream);
   Status make_wait(std::size_t device, StreamHandle stream, EventHandle event);
   Status copy(std::size_t device, StreamHandle stream, std::byte* to, const std::byte* from, std::uint64_t bytes);

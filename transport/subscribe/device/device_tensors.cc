@@ -92,14 +92,10 @@ DeviceTensors::~DeviceTensors() {
 /// A stuck device runs nothing any more, and a forked child has no device: there the call fails for ever, and nothing
 /// is read any more.
 bool DeviceTensors::has_landed(Flight& flight) {
-  const auto is_over = [](const auto& result) { return result.error().code() == Code::failed_precondition; };
-  if (!flight.is_recorded) {
-    const Status recorded = device_->record(flight.done, flight.stream);
-    if (!recorded) return is_over(recorded);
-    flight.is_recorded = true;
-  }
+  if (!flight.is_recorded) flight.is_recorded = device_->record(flight.done, flight.stream).has_value();
+  if (!flight.is_recorded) return device_->is_lost();
   const Result<bool> is_done = device_->is_done(flight.done);
-  return is_done ? *is_done : is_over(is_done);
+  return is_done ? *is_done : device_->is_lost();
 }
 
 void DeviceTensors::collect() {
@@ -246,6 +242,8 @@ Result<DeviceRefresh> DeviceTensors::refresh(std::shared_ptr<const Snapshot> sna
     FRESHET_ASSIGN(flight.done, device_->create_event());
     if (!plan.together.empty()) flight.table = table_for(plan.together.size());
     FRESHET_TRY(wait_for_users(stream));
+    // It refuses a stream that is captured into a graph, before the stream gets anything.
+    FRESHET_TRY(device_->record(user_done_, stream));
     // From here on nothing is given back before the device says so.
     flights_.push_back(std::move(flight));
     users_.insert(stream.native);

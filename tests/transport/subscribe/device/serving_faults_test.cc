@@ -163,6 +163,32 @@ TEST_P(HostServing, ADeviceWithoutKernelsForHostMemoryCopiesEachTensorAlone) {
   }
 }
 
+TEST_P(HostServing, AStreamThatIsCapturedIsRefusedBeforeAnythingIsQueued) {
+  Trained model(mixed_sizes());
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const auto tensors = bind(server);
+  const Stream stream = must(device_->create_stream());
+  host().capture(stream.handle(), true);
+  for (const auto& refused : {Status(tensors->use(stream.handle())),
+                              Status(tensors->refresh(subscriber_->snapshot(), stream.handle()).map([](auto) {}))}) {
+    EXPECT_EQ(code_of(refused), "failed_precondition");
+    EXPECT_THAT(words_of(refused), testing::HasSubstr("captured into a CUDA graph"));
+  }
+  EXPECT_EQ(tensors->pins(), 0U);
+  EXPECT_FALSE(tensors->is_mixed());
+  EXPECT_TRUE(test::same_bytes(read(server.address(), server.bytes()), server.blank()));
+  host().capture(stream.handle(), false);
+  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  host().capture(stream.handle(), true);
+  host().hold(true);
+  EXPECT_EQ(tensors->pins(), 1U) << "its copies have not landed";
+  host().hold(false);
+  host().capture(stream.handle(), false);
+  must(tensors->wait(kPatience));
+  expect_holds(server, model);
+}
+
 TEST_P(HostServing, AStreamThatIsGoneHarmsNoLaterRefresh) {
   Trained model(mixed_sizes());
   publish(model);
