@@ -12,6 +12,8 @@ from ._errors import InvalidArgument, check_type
 from ._numbers import whole
 from .subscriber import Snapshot
 
+_left: List[Any] = []  # Arrays that copies still write.
+
 
 class DeviceTensors:
     """Tensors of yours in a GPU's memory, by the names that the model gives them: refresh() copies a version into them.
@@ -31,8 +33,8 @@ class DeviceTensors:
     def __init__(self, tensors: Mapping[str, Any], device: str | None = None) -> None:
         check_type("DeviceTensors(tensors)", tensors, Mapping)
         rows = [_row(check_name(name), value) for name, value in tensors.items()]
-        self._kept: Any = dict(tensors)
         self._core = _core.DeviceTensors.bind(_core.Device.open(device or ""), rows)
+        self._kept: Any = dict(tensors)
 
     def refresh(self, snapshot: Snapshot, stream: int = 0) -> int:
         """Queues copies on `stream` of the tensors that another version wrote than the device has, and says how many these are. What
@@ -74,9 +76,16 @@ class DeviceTensors:
         return self._core.is_mixed()
 
     def close(self) -> None:
-        """Waits for the copies, and lets go of the tensors."""
-        self._core.close()
+        """Waits up to half a minute for the copies, and lets go of the tensors. If that was too short, the tensors stay until the
+        process ends, as the copies still write them; the log says so."""
+        kept = self._kept
+        if not self._core.close():
+            _left.append(kept)
         self._kept = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_kept"):
+            self.close()  # Before Python gives the arrays back.
 
     def __enter__(self) -> "DeviceTensors":
         return self

@@ -81,13 +81,14 @@ DeviceTensorsHandle* DeviceTensorsHandle::bind(const DeviceHandle& device, const
 
 DeviceTensorsHandle::~DeviceTensorsHandle() { close(); }
 
-void DeviceTensorsHandle::close() {
+bool DeviceTensorsHandle::close() {
   const Unlocked unlocked;  // Waits for copies, and may end a subscriber.
   std::unique_ptr<DeviceTensors> closed;
   {
     MutexLock lock(mutex_);
     closed = std::move(tensors_);
   }
+  return closed == nullptr || closed->end();
 }
 
 std::uint64_t DeviceTensorsHandle::refresh(const Pin& pin, std::uintptr_t stream) {

@@ -48,7 +48,8 @@ class DeviceTensorsHandle {
   VersionNumber version();
   bool is_mixed();
   std::size_t pins();
-  void close();
+  /// DeviceTensors::end().
+  bool close();
 
  private:
   template <typename Call>

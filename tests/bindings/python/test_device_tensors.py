@@ -96,6 +96,29 @@ def test_streams_are_ordered(pair, seed):
     assert (answers[0] == 1).all() and (answers[1] == 2).all()
 
 
+@pytest.mark.parametrize("seed", range(SEED, SEED + 4))
+def test_arrays_stay_until_the_copies_are_done(pair, monkeypatch, seed):
+    device = HostDevice(seed)
+    fake = types.SimpleNamespace(DeviceTensors=_core.DeviceTensors, Device=types.SimpleNamespace(open=lambda uuid: device.core.device()))
+    monkeypatch.setattr(freshet.device, "_core", fake)
+    seen = []
+
+    class Array(OnDevice):
+        def __init__(self, array):
+            super().__init__(array)
+            self.array = array
+
+        def __del__(self):
+            seen.append(self.array.copy())
+
+    tensors = freshet.DeviceTensors({"w": Array(device.array(np.zeros(100_000)))})
+    published(pair, {"w": np.ones(100_000)})
+    tensors.refresh(pair[1].snapshot(), device.stream)
+    del tensors
+    gc.collect()
+    assert len(seen) == 1 and (seen[0] == 1).all()
+
+
 def test_what_is_wrong_is_named(pair, opened):
     published(pair, {"w": np.zeros(4, np.float32)})
     there = opened.array(np.zeros(8, np.float32))

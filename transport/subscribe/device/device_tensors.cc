@@ -72,7 +72,9 @@ Status DeviceTensors::check_memory() {
   return {};
 }
 
-DeviceTensors::~DeviceTensors() {
+DeviceTensors::~DeviceTensors() { end(); }
+
+bool DeviceTensors::end() {
   const auto deadline = std::chrono::steady_clock::now() + kLandAtMost;
   Duration pause = std::chrono::microseconds(20);
   for (collect(); !flights_.empty(); collect()) {
@@ -81,12 +83,13 @@ DeviceTensors::~DeviceTensors() {
           LogLevel::warning,
           format("copies to device {} still run after half a minute: {} versions stay pinned until the process ends",
                  device_->info().uuid.text(), flights_.size()));
-      static_cast<void>(new std::pair(std::move(flights_), registrations_));
-      return;
+      static_cast<void>(new std::pair(std::exchange(flights_, {}), registrations_));
+      return false;
     }
     std::this_thread::sleep_for(pause);
     pause = std::min<Duration>(pause * 2, std::chrono::milliseconds(1));
   }
+  return true;
 }
 
 /// A stuck device runs nothing any more, and a forked child has no device: there the call fails for ever, and nothing

@@ -64,8 +64,7 @@ class DeviceTensors {
   /// not this device's memory from its first byte to its last, memory that another tensor has too.
   static Result<std::unique_ptr<DeviceTensors>> bind(std::shared_ptr<gpu::Device> device,
                                                      std::vector<DeviceTensor> tensors);
-  /// Waits up to half a minute for the copies. If that was too short, their versions stay pinned until the process
-  /// ends, and the log says so.
+  /// As end().
   ~DeviceTensors();
   DeviceTensors(const DeviceTensors&) = delete;
   DeviceTensors& operator=(const DeviceTensors&) = delete;
@@ -92,6 +91,10 @@ class DeviceTensors {
   /// Somebody else wrote the tensors, or this one: the next refresh copies them again. not_found: no such tensor.
   void forget();
   Status forget(std::string_view name);
+
+  /// Waits up to half a minute for the copies, whatever an Interruption wants. False: that was too short. Their
+  /// versions then stay pinned until the process ends, the log says so, and the tensors' memory must stay as long.
+  bool end();
 
   /// Waits in the calling thread for the copies of all refreshes, and lets go of their versions. timed_out, cancelled.
   Status wait(Duration at_most);
