@@ -14,7 +14,35 @@ namespace {
 
 constexpr Duration kEndSlabAtMost = std::chrono::milliseconds(100);
 
+/// How many entries of this process keep each mapping.
+struct Shares {
+  Mutex mutex;
+  std::map<const void*, long> of FRESHET_GUARDED_BY(mutex);
+};
+
+Shares& shares() {
+  static Shares& all = *new Shares;  // Never destroyed: a table may end after static objects.
+  return all;
+}
+
+/// Whether entries alone keep the mapping. An entry that ends meanwhile lets go of its count before its mapping, so
+/// the answer errs towards false.
+bool is_unused(const std::shared_ptr<const void>& mapping) {
+  MutexLock lock(shares().mutex);
+  return mapping.use_count() <= shares().of[mapping.get()];
+}
+
 }  // namespace
+
+SlabRegistrations::Share::Share(const void* mapping) : mapping_(mapping) {
+  MutexLock lock(shares().mutex);
+  ++shares().of[mapping_];
+}
+
+SlabRegistrations::Share::~Share() {
+  MutexLock lock(shares().mutex);
+  if (--shares().of[mapping_] == 0) shares().of.erase(mapping_);
+}
 
 std::shared_ptr<SlabRegistrations> SlabRegistrations::of(const std::shared_ptr<gpu::Device>& device) {
   // Never destroyed: a table may end after static objects.
@@ -39,7 +67,7 @@ Result<bool> SlabRegistrations::ensure(const Snapshot::Piece& slab) {
       if (known.slab.memory.data() == slab.memory.data()) return known.is_registered;
     }
     // Another thread finds the entry, and copies without the registration meanwhile.
-    entry = entries_.insert(entries_.end(), Entry{.slab = slab, .registration = {}});
+    entry = entries_.emplace(entries_.end(), slab);
   }
   // Its address stays, and nobody ends it: the caller keeps the slab mapped too.
   const Status status = register_memory(*entry);
@@ -84,12 +112,9 @@ void SlabRegistrations::end_unused() {
   std::list<Entry> unused;
   {
     MutexLock lock(mutex_);
-    std::map<const void*, long> ours;
-    for (const Entry& entry : entries_) ++ours[entry.slab.mapping.get()];
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       const auto next = std::next(entry);
-      const auto& mapping = entry->slab.mapping;
-      if (mapping.use_count() <= ours[mapping.get()]) unused.splice(unused.end(), entries_, entry);
+      if (is_unused(entry->slab.mapping)) unused.splice(unused.end(), entries_, entry);
       entry = next;
     }
   }

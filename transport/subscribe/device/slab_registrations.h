@@ -40,8 +40,21 @@ class SlabRegistrations {
   std::size_t count() FRESHET_EXCLUDES(mutex_);
 
  private:
+  /// A share in a mapping that an entry has, of all entries of this process: several devices may register one slab.
+  class Share {
+   public:
+    explicit Share(const void* mapping);
+    ~Share();
+    Share(const Share&) = delete;
+    Share& operator=(const Share&) = delete;
+
+   private:
+    const void* const mapping_;
+  };
   struct Entry {
+    explicit Entry(const Snapshot::Piece& of) : slab(of), share(of.mapping.get()) {}
     Snapshot::Piece slab;  // Ends after the registration.
+    Share share;           // Counted only while the slab is.
     gpu::Registration registration;
     bool is_registered = false;
   };

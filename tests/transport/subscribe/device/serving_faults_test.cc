@@ -70,6 +70,35 @@ TEST_P(GpuServing, ARegistrationEndsWhenItsSlabGoes) {
   expect_holds(server, model);
 }
 
+TEST_P(HostServing, TwoDevicesLetGoOfASlabThatNobodyElseKeeps) {
+  open_host({.seed = seed_, .devices = 2});
+  const auto other = must(platform_->open(host_device_uuid(1)));
+  Trained model(mixed_sizes());
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const ServerMemory of_other(*other, model);
+  const auto first = bind(server);
+  const auto second = must(DeviceTensors::bind(other, of_other.tensors()));
+  const Stream stream = must(device_->create_stream());
+  const Stream stream_of_other = must(other->create_stream());
+  const auto refresh_both = [&] {
+    must(first->refresh(subscriber_->snapshot(), stream.handle()));
+    must(first->wait(kPatience));
+    must(second->refresh(subscriber_->snapshot(), stream_of_other.handle()));
+    must(second->wait(kPatience));
+  };
+  refresh_both();
+  const std::weak_ptr<const void> gone = subscriber_->snapshot().pieces().at(0).mapping;
+  publisher_ = nullptr;
+  serve(test::open_publisher(publisher_options()), std::move(subscriber_));
+  model.train(2);
+  publish(model);
+  EXPECT_TRUE(test::eventually([&] {
+    refresh_both();
+    return gone.expired();
+  }));
+}
+
 TEST_P(GpuServing, ASlabThatTheProgramRegisteredIsCopiedFrom) {
   Trained model(mixed_sizes());
   publish(model);
