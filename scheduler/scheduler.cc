@@ -17,9 +17,10 @@ class Scheduler::Impl {
 
   ~Impl() {
     if (!worker.joinable()) return;
-    // A child has none of its parent's threads.
+    // A child has none of its parent's threads, and the child's next thread may bear the name of one: join() and
+    // detach() would be that thread's.
     if (mark.is_inherited()) {
-      worker.detach();
+      static_cast<void>(new std::thread(std::move(worker)));
     } else {
       worker.join();
     }

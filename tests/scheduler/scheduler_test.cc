@@ -2,6 +2,8 @@
 #include "scheduler/scheduler.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -84,6 +86,36 @@ TEST(Scheduler, PlansOnAThreadOfItsOwn) {
     EXPECT_TRUE(any);
     EXPECT_FALSE(scheduler->last_decision().explanation.curve.empty());
   }
+}
+
+/// The child's thread gets the name that the parent's planning thread had.
+TEST(Scheduler, AChildEndsItWithoutTouchingTheChildsThreads) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer lets no child of a process with threads start one";
+#endif
+  ManualClock clock;
+  auto scheduler = *Scheduler::make({.schedule = "optimal", .warmup_steps = 100, .limits = {.steps = 2000}}, clock);
+  scheduler->published(milliseconds(1));
+  for (std::uint64_t step = 1; step <= 101; ++step) {
+    clock.advance(milliseconds(10));
+    const bool due = scheduler->observe({.step = step, .loss = 1.0 / static_cast<double>(step) + 0.1});
+    if (due) scheduler->published(milliseconds(5));
+  }
+  ASSERT_TRUE(came_true([&] { return scheduler->last_decision().explanation.note.empty(); }));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);  // One that waits for ever ends too.
+    std::atomic<bool> go = false;
+    std::thread own([&go] { go.wait(false); });
+    scheduler.reset();
+    go = true;
+    go.notify_all();
+    own.join();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "wait status " << status;
 }
 
 TEST(LossRecord, AMillionRowsNeedNoMoreMemoryThanAThousand) {
