@@ -51,10 +51,10 @@ void bind_scheduler(nb::module_& module) {
           nb::arg("schedule"), nb::arg("epoch_steps"), nb::arg("warmup_steps"), nb::rv_policy::take_ownership)
       .def(
           "observe",
-          [](Scheduler& scheduler, std::uint64_t step, double loss, bool epoch_end) {
-            return scheduler.observe({.step = step, .loss = loss, .epoch_end = epoch_end});
+          [](Scheduler& scheduler, std::uint64_t step, double loss, double eval_loss, bool epoch_end) {
+            return scheduler.observe({.step = step, .loss = loss, .eval_loss = eval_loss, .epoch_end = epoch_end});
           },
-          nb::arg("step"), nb::arg("loss"), nb::arg("epoch_end"))
+          nb::arg("step"), nb::arg("loss"), nb::arg("eval_loss"), nb::arg("epoch_end"))
       .def("published",
            [](Scheduler& scheduler, double stall) {
              if (!(stall >= 0 && stall < 1e9)) raise(Code::invalid_argument, "published() takes seconds, 0 or more");

@@ -30,10 +30,10 @@ class Scheduler:
         return f"freshet.Scheduler({self.schedule!r})"
 
     def observe(self, step: int, loss: float | None, eval_loss: float | None = None, *, epoch_end: bool = False) -> bool:
-        """An iteration ended; True: publish now. `eval_loss`, where it is known, counts in the place of `loss`; None is
-        an iteration without news."""
-        counted = loss if eval_loss is None else eval_loss
-        return self._core.observe(whole(step, "step"), math.nan if counted is None else float(counted), epoch_end)
+        """An iteration ended; True: publish now. `loss`: of the training; None (or NaN): the iteration has none.
+        `eval_loss`: the loss of an evaluation of this iteration's version on data that the training does not see; None:
+        none was made. Once there were some, evaluations decide in the place of `loss` (docs/schedules.md)."""
+        return self._core.observe(whole(step, "step"), _number(loss), _number(eval_loss), epoch_end)
 
     def published(self, seconds: float) -> None:
         """The version was published, and the loop stood still for so long."""
@@ -42,3 +42,7 @@ class Scheduler:
     def last_decision(self) -> dict:
         """Why the last answer came out as it did; times are seconds."""
         return self._core.last_decision()
+
+
+def _number(loss: float | None) -> float:
+    return math.nan if loss is None else float(loss)
