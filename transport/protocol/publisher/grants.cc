@@ -37,9 +37,8 @@ Status Grants::answer(PublisherSession& session, const Want& want, Time now) {
     return fail(Code::unsupported, format("the manifest of {} is too large to be sent", number));
   }
   if (want.channel != ChannelKind::shm) FRESHET_TRY(check_lease(session, number));
-  const PublisherSession::Granting granting{
-      .number = number, .channel = want.channel, .epoch = epoch_of(session, want)};
-  const Time at = session.granted_at(granting, now, options_.grant_again, options_.grants_at_once);
+  const Granting granting{.number = number, .channel = want.channel, .epoch = epoch_of(session, want)};
+  const Time at = session.pace.granted_at(granting, now, options_.grant_again, options_.grants_at_once);
   if (at > now) {
     session.postponed = PublisherSession::Postponed{.want = want, .until = at};
   } else {

@@ -29,18 +29,6 @@ bool PublisherSession::accept_request(std::uint64_t request) {
   return true;
 }
 
-Time PublisherSession::granted_at(const Granting& granting, Time now, Duration again, std::size_t at_once) {
-  std::erase_if(granted_, [&](const auto& granted) { return now - granted.second >= again; });
-  const auto [before, is_new] = granted_.try_emplace(granting, now);
-  if (is_new) return now;
-  const Time until = std::max(equal_grants_until_, now) + again;
-  const Time at = until - static_cast<Duration::rep>(at_once) * again;
-  if (at > now) return std::min(at, before->second + again);
-  equal_grants_until_ = until;
-  before->second = now;
-  return now;
-}
-
 std::uint64_t PublisherSession::grant(VersionNumber number, HeldVersions& versions) {
   FRESHET_CHECK(versions.hold(number, grant_holder()));
   Hold& hold = holds_[number];

@@ -24,6 +24,7 @@
 #include "core/base/clock.h"
 #include "transport/protocol/messages.h"
 #include "transport/protocol/publisher/actions.h"
+#include "transport/protocol/publisher/grant_pace.h"
 #include "transport/protocol/publisher/held_versions.h"
 #include "transport/protocol/version_times.h"
 #include "transport/publisher.h"
@@ -53,7 +54,8 @@ class PublisherSession {
     Time until{};
   };
   std::optional<Postponed> postponed;  ///< Came sooner after an equal one than the pace of grants allows.
-  std::string channel_why;             ///< By its own word.
+  GrantPace pace;
+  std::string channel_why;  ///< By its own word.
   Time last_heard{};
   bool silent = false;
   void hear(Time now);
@@ -71,16 +73,6 @@ class PublisherSession {
   /// False for a request older than one that was seen: it was overtaken.
   bool accept_request(std::uint64_t request);
 
-  /// What makes two grants equal.
-  struct Granting {
-    VersionNumber number = 0;
-    ChannelKind channel = ChannelKind::shm;
-    std::uint64_t epoch = 0;
-    auto operator<=>(const Granting&) const = default;
-  };
-  /// When it may be granted. `now`: it is granted, and that is noted. Later: an equal grant is less than `again` old,
-  /// and the session has used up the `at_once` equal grants that it saves up, one in `again`.
-  Time granted_at(const Granting& granting, Time now, Duration again, std::size_t at_once);
   /// Holds the version, to be mapped, and names the grant that says so. REQUIRES: the version is in `versions`.
   std::uint64_t grant(VersionNumber number, HeldVersions& versions);
   /// The same, to be fetched under that lease, which holds it.
@@ -140,9 +132,7 @@ class PublisherSession {
     LeaseId lease = 0;        ///< Granted to be fetched.
   };
   std::map<VersionNumber, Hold> holds_;
-  std::map<Granting, Time> granted_;  ///< Lately.
-  Time equal_grants_until_{};         ///< To which the equal grants so far reach, one in `again`.
-  VersionNumber acknowledged_;        ///< Everything up to it has come, or was seen before.
+  VersionNumber acknowledged_;  ///< Everything up to it has come, or was seen before.
   std::set<VersionNumber> queue_;
   std::uint64_t gaps_ = 0;
   std::optional<Staged> word_;
