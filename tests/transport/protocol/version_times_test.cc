@@ -117,6 +117,20 @@ TEST_F(MachineStaleness, CountsFromTheCommitOrFromWhenTheSubscriberCame) {
   EXPECT_EQ(stat().staleness, Duration(0));
 }
 
+TEST_F(MachineStaleness, EndsWithTheWantThatTellsWhatIsServed) {
+  commit(1, 0);
+  join(0);
+  receive(Ping{.session = 7, .serving = 1}, 0);
+  commit(2, 200);
+  receive(Want{.session = 7, .request = 1, .after = 2, .serving = 2}, 210);
+  EXPECT_EQ(stat().serving, 2U);
+  EXPECT_EQ(stat().staleness, Duration(0)) << "no ping is waited for";
+  commit(3, 300);
+  receive(Want{.session = 7, .request = 2, .after = 2}, 340);
+  EXPECT_EQ(stat().serving, 2U) << "an older subscriber's Want does not tell";
+  EXPECT_EQ(stat().staleness, milliseconds(40));
+}
+
 TEST_F(MachineStaleness, AFailureCountsOnceHoweverOftenItIsSaid) {
   commit(1, 0);
   join(0);

@@ -117,7 +117,10 @@ void PublisherMachine::on(PublisherSession& session, const Want& want, Time now)
   session.waiting.reset();
   session.postponed.reset();
   session.channel = want.channel;
-  if (want.serving != 0) session.serving = want.serving;
+  if (want.serving != 0) {
+    session.serving = want.serving;
+    session.staleness.update(want.serving, announced_);
+  }
   answer(session, want, now);
 }
 
