@@ -23,7 +23,8 @@ class VersionTimes {
 
   /// That version is the newest one. A lower number than before: the numbers began anew. 0: there is none.
   void note(VersionNumber newest, Time at) {
-    if (newest == 0 || (!times_.empty() && newest == times_.back().first)) return;
+    if (newest == 0) return times_.clear();
+    if (!times_.empty() && newest == times_.back().first) return;
     if (!times_.empty() && newest < times_.back().first) times_.clear();
     times_.emplace_back(newest, at);
     if (times_.size() > kKeptMax) times_.pop_front();

@@ -60,6 +60,22 @@ TEST(Staleness, NumbersMayBeginAnew) {
   EXPECT_EQ(one.at(at(35)), milliseconds(5));
 }
 
+TEST(Staleness, EndsWhereThereIsNoVersionAnyMore) {
+  VersionTimes times;
+  Staleness one;
+  times.note(5, at(0));
+  one.update(5, times);
+  times.note(7, at(10));
+  one.update(5, times);
+  EXPECT_EQ(one.at(at(20)), milliseconds(10));
+  times.note(0, at(30));  // Another publisher came, with no version yet.
+  one.update(5, times);
+  EXPECT_EQ(one.at(at(40)), Duration(0)) << "nothing newer is known";
+  times.note(7, at(50));
+  one.update(5, times);
+  EXPECT_EQ(one.at(at(60)), milliseconds(10));
+}
+
 TEST(Staleness, IsWhatAPlainSearchFinds) {
   const unsigned seed = 20261127;
   SCOPED_TRACE(seed);
