@@ -57,8 +57,8 @@ class Staleness {
     serving_ = serving;
   }
 
-  /// 0: the newest version is served.
-  Duration at(Time now) const { return since_ && now > *since_ ? now - *since_ : Duration(0); }
+  /// 0: the newest version is served. Else it is more, also at the very time when the newer one comes.
+  Duration at(Time now) const { return since_ ? std::max(now - *since_, Duration(1)) : Duration(0); }
 
  private:
   Time begun_{};

@@ -9,6 +9,7 @@
 
 #include "tests/transport/protocol/machine_fixture.h"
 #include "transport/protocol/publisher/publisher_machine.h"
+#include "transport/zmq/hub/hub_model.h"
 
 namespace freshet::protocol::test {
 namespace {
@@ -96,7 +97,8 @@ TEST(Staleness, IsWhatAPlainSearchFinds) {
     }
     one.update(serving, times);
     const auto first = std::ranges::find_if(all, [&](const auto& version) { return version.first > serving; });
-    ASSERT_EQ(one.at(now), first == all.end() ? Duration(0) : now - first->second) << "step " << step;
+    const bool is_newest = first == all.end();
+    ASSERT_EQ(one.at(now), is_newest ? Duration(0) : std::max(now - first->second, Duration(1))) << "step " << step;
   }
 }
 
@@ -145,6 +147,18 @@ TEST_F(MachineStaleness, EndsWithTheWantThatTellsWhatIsServed) {
   receive(Want{.session = 7, .request = 2, .after = 2}, 340);
   EXPECT_EQ(stat().serving, 2U) << "an older subscriber's Want does not tell";
   EXPECT_EQ(stat().staleness, milliseconds(40));
+}
+
+TEST_F(MachineStaleness, GrowsWhereNothingHappensAfterTheCommit) {
+  commit(1, 0);
+  join(0);
+  receive(Ping{.session = 7, .serving = 1}, 0);
+  commit(2, 200);  // And the subscriber was stopped before.
+  const ModelStanding standing{.at = machine_.settled_at(), .sessions = machine_.sessions()};
+  PublisherStat stat{.subscribers = standing.sessions};
+  standing.put_into(stat, at(5200));
+  EXPECT_GE(stat.subscribers.at(0).staleness, milliseconds(5000));
+  EXPECT_LE(stat.subscribers.at(0).staleness, milliseconds(5001));
 }
 
 TEST_F(MachineStaleness, AFailureCountsOnceHoweverOftenItIsSaid) {
