@@ -246,6 +246,18 @@ TEST(WaitingHellos, AreAnsweredOnceAndNotForEver) {
   EXPECT_THAT(hellos.take("b", at(0) + WaitingHellos::kKeptFor), IsEmpty());
 }
 
+TEST(WaitingHellos, AreForgottenWithTheirOwnSession) {
+  WaitingHellos hellos;
+  hellos.add("one", {.session = 1, .model = "a"}, {}, at(0));
+  hellos.add("two", {.session = 2, .model = "a"}, {}, at(0));
+  hellos.forget("one", 2);
+  hellos.forget("two", 2);
+  hellos.forget("nobody", 1);
+  const auto taken = hellos.take("a", at(1));
+  ASSERT_THAT(taken, SizeIs(1));
+  EXPECT_EQ(taken[0].peer, "one");
+}
+
 TEST(WaitingHellos, HaveALimitAndMakeRoomWhenTheyAreOld) {
   WaitingHellos hellos;
   for (std::size_t peer = 0; peer <= WaitingHellos::kMax; ++peer) {

@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <zmq.hpp>
+
 #include "core/base/file_descriptor.h"
 #include "tests/transport/security/security_fixture.h"
 #include "transport/current.h"
@@ -135,6 +137,38 @@ TEST_F(Security, TheListIsReadAgainWhileRunning) {
   }));
   expect_stream(*publisher, *newcomer);
   EXPECT_LT(old_friend->status().serving, newcomer->status().serving);
+}
+
+TEST_F(Security, WhoIsTakenOffTheListBeforeThePublisherComesIsNotTakenIn) {
+  const std::string client = make_keys("client");
+  const std::string other = make_keys("other");
+  auto hub = open_publisher_hub(guarded_publisher("tcp://127.0.0.2:*", public_text(client)).hub_options);
+  ASSERT_TRUE(hub) << hub.error().message();
+  const auto keys = KeyPair::read(client);
+  ASSERT_TRUE(keys) << keys.error().message();
+  zmq::context_t context;
+  zmq::socket_t control(context, zmq::socket_type::dealer);
+  control.set(zmq::sockopt::linger, 0);
+  control.set(zmq::sockopt::curve_serverkey, public_text(server_));
+  control.set(zmq::sockopt::curve_publickey, keys->public_key().text());
+  control.set(zmq::sockopt::curve_secretkey, keys->secret_text());
+  control.connect(address_of(**hub));
+  const auto hello = protocol::encode(protocol::Hello{.session = 7, .model = "demo", .host = this_host()});
+  ASSERT_TRUE(control.send(zmq::buffer(hello), zmq::send_flags::none));
+  zmq::message_t answer;
+  ASSERT_TRUE(control.recv(answer));
+  const auto refusal = protocol::decode(Bytes(static_cast<const std::byte*>(answer.data()), answer.size()));
+  ASSERT_TRUE(refusal && std::holds_alternative<protocol::Refusal>(*refusal));
+  write_file("allow", public_text(other));
+  // The list is read again when its key is refused.
+  ASSERT_TRUE(eventually([&] {
+    const auto stats =
+        ask_publisher_stat(address_of(**hub), "", kPatience, {.key_file = client, .server_key = server_ + ".pub"});
+    return !stats && stats.error().code() == Code::failed_precondition;
+  }));
+  const auto publisher = open_publisher({.model = "demo", .hub = *hub});
+  publish(*publisher, model_);  // The hub has told how it stands.
+  EXPECT_TRUE(publisher->stat().subscribers.empty());
 }
 
 TEST_F(Security, OnlyOperatorsSayWhatIsCurrent) {

@@ -13,6 +13,11 @@ void WaitingHellos::add(const Peer& peer, const Hello& hello, std::string_view k
                             Waiting{.peer = peer, .hello = hello, .key = std::string(key), .until = now + kKeptFor});
 }
 
+void WaitingHellos::forget(const Peer& peer, SessionId session) {
+  const auto at = waiting_.find(peer);
+  if (at != waiting_.end() && at->second.hello.session == session) waiting_.erase(at);
+}
+
 std::vector<WaitingHellos::Waiting> WaitingHellos::take(std::string_view model, Time now) {
   std::vector<Waiting> taken;
   for (auto at = waiting_.begin(); at != waiting_.end();) {

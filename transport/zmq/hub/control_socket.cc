@@ -88,6 +88,10 @@ void ControlSocket::take(
   }
 }
 
+bool ControlSocket::admits(std::string_view key) const {
+  return authenticator_ == nullptr || authenticator_->allows(key);
+}
+
 Status ControlSocket::may_activate(std::string_view key) const {
   if (authenticator_ == nullptr || !address().is_tcp()) return {};
   return authenticator_->may_activate(key);

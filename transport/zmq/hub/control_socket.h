@@ -40,6 +40,8 @@ class ControlSocket {
   /// Calls `hear` with what came, which may be more than once a round takes.
   void take(
       const std::function<void(const protocol::Peer& peer, protocol::Message message, std::string_view key)>& hear);
+  /// Whether the allow-list still has the key of something that came before; true without keys.
+  bool admits(std::string_view key) const;
   /// Whether a peer of that key may make another version current. Without keys whoever can connect is this user, or one
   /// of this host's; so is who comes by a file of this user's own.
   Status may_activate(std::string_view key) const;

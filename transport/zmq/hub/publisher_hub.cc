@@ -149,7 +149,9 @@ Status PublisherHub::add(protocol::PublisherOptions options, HubModel& owner) {
       status = fail(Code::out_of_space, format("a hub serves at most {} models", kModelsMax));
     } else {
       models_.try_emplace(name, std::move(options), owner);
-      for (auto& waiting : hellos_.take(name, now())) hear(waiting.peer, std::move(waiting.hello), waiting.key);
+      for (auto& waiting : hellos_.take(name, now())) {
+        if (control_->admits(waiting.key)) hear(waiting.peer, std::move(waiting.hello), waiting.key);
+      }
       tell_standings();
     }
   });
@@ -382,6 +384,7 @@ void PublisherHub::hear(const protocol::Peer& peer, protocol::Message message, s
                                  .code = Code::not_found,
                                  .message = format("{} is not published at {}", hello->model, address())});
   } else if (session != 0) {
+    if (std::holds_alternative<protocol::Bye>(message)) hellos_.forget(peer, session);
     send(peer, protocol::UnknownSession{.session = session});
   } else {
     control_->reject("a message is not for a publisher");

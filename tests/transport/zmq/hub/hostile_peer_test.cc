@@ -146,6 +146,32 @@ TEST_F(HostilePeer, HasNoSessionOfTwoModels) {
   EXPECT_TRUE(publishers[1]->stat().subscribers.empty());
 }
 
+TEST_F(HostilePeer, IsNotTakenInAfterItsBye) {
+  auto hub = open_publisher_hub({.directory = folder_.path()});
+  ASSERT_TRUE(hub) << hub.error().message();
+  zmq::socket_t control(context_, zmq::socket_type::dealer);
+  control.set(zmq::sockopt::linger, 0);
+  control.connect(address_of(**hub));
+  const auto ask = [&](const protocol::Message& message) {
+    control.send(zmq::buffer(protocol::encode(message)), zmq::send_flags::none);
+  };
+  ask(protocol::Hello{.session = 7, .model = "late", .host = this_host()});
+  ask(protocol::Bye{.session = 7});
+  ask(protocol::StatRequest{});  // What came before it was heard when it is answered.
+  for (bool answered = false; !answered;) {
+    zmq::message_t part;
+    ASSERT_TRUE(control.recv(part));
+    const auto message = protocol::decode(Bytes(static_cast<const std::byte*>(part.data()), part.size()));
+    ASSERT_TRUE(message) << message.error().message();
+    answered = std::holds_alternative<protocol::StatReply>(*message);
+  }
+  PublisherOptions options = publisher_options("late");
+  options.hub = *hub;
+  const auto publisher = open_publisher(std::move(options));
+  publish(*publisher, model_);  // The hub has told how it stands.
+  EXPECT_TRUE(publisher->stat().subscribers.empty());
+}
+
 TEST_F(HostilePeer, KnocksWithoutARightTo) {
   const auto knock = [&](const std::vector<std::byte>& bytes) {
     const FileDescriptor socket = connect_door();
