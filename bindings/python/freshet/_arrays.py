@@ -18,6 +18,7 @@ _NUMPY = {"float64": "f64", "float32": "f32", "float16": "f16", "int64": "i64", 
 _ML_DTYPES = {"bfloat16": "bf16", "float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m2", "float8_e8m0fnu": "f8_e8m0",
               "float8_e4m3fnuz": "f8_e4m3fnuz", "float8_e5m2fnuz": "f8_e5m2fnuz"}
 _TO_NUMPY = {ours: np.dtype(name) for name, ours in _NUMPY.items()}
+_SHOWN = {ours: name for name, ours in {**_NUMPY, **_ML_DTYPES}.items()}
 _PACKED_BITS = {"f4": 4, "f6_e2m3": 6, "f6_e3m2": 6}
 
 
@@ -69,6 +70,17 @@ def packed_of(array: np.ndarray) -> tuple[str, tuple[int, ...]] | None:
     if isinstance(array, PackedArray) and array.packed_dtype is not None and array.packed_shape is not None:
         return array.packed_dtype, array.packed_shape
     return None
+
+
+def described(array: np.ndarray, tensor: str) -> tuple[str, tuple[int, ...]]:
+    """The dtype, as C++ calls it, and the shape of the tensor that an array holds. InvalidArgument, with the tensor's name,
+    for a dtype that no tensor has."""
+    return packed_of(array) or (_name_of(array.dtype, tensor), array.shape)
+
+
+def shown(dtype: str, shape: tuple[int, ...]) -> str:
+    """For an error's text: the dtype by its name in NumPy or ml_dtypes, where it has one, and the shape."""
+    return f"{_SHOWN.get(dtype, dtype)} {shape}"
 
 
 def dtype_of(name: str) -> np.dtype:
@@ -196,7 +208,7 @@ class Gathered:
                 self._on_device.append((index, placed))
                 continue
             array, is_shared = _converted(given[name], name)
-            dtype, shape = packed_of(array) or (_name_of(array.dtype, name), array.shape)
+            dtype, shape = described(array, name)
             whole = array
             if not is_shared or not array.flags.c_contiguous:
                 whole = np.array(array, order="C", copy=True, subok=False)

@@ -9,7 +9,7 @@ from typing import Any, List, Mapping
 import numpy as np
 import torch
 
-from ._arrays import dtype_of
+from ._arrays import empty_of
 from ._errors import Error, FailedPrecondition, InvalidArgument, OutOfSpace
 from ._numbers import whole
 from ._torch_state import TrainingState
@@ -115,7 +115,7 @@ class Checkpoints:
         return self._checkpointer
 
     def _restore(self, version: int | None, anew: bool) -> None:
-        came = {name: np.empty(shape, dtype_of(dtype)) for name, (dtype, shape, _) in self._state.described.items()}
+        came = {name: empty_of(dtype, shape) for name, (dtype, shape, _) in self._state.described.items()}
         restored = self._checkpointer.restore(came, version, anew=anew, allow_left=True)  # What is left is told below.
         if restored is None:
             return

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from . import _random_state
-from ._arrays import _name_of, dtype_of, to_numpy
+from ._arrays import described, empty_of, shown, to_numpy
 from ._errors import FailedPrecondition, InvalidArgument, Unsupported
 from .torch import _from_numpy, _named, _to_numpy
 
@@ -51,7 +51,7 @@ class TrainingState:
         def add(name: str, array: np.ndarray, role: str) -> None:
             if name in self.described:
                 raise InvalidArgument(f"two tensors are called {name}")
-            self.described[name] = (_name_of(array.dtype, name), array.shape, role)
+            self.described[name] = (*described(array, name), role)
 
         parameters = {id(parameter) for parameter in self.module.parameters()}
         for name, tensor in self.tensors().items():
@@ -97,8 +97,11 @@ class TrainingState:
                                      f"Checkpoints(…) or the first publish(optimizer=…) looked; freeze parameters after that")
         found: Dict[str, np.ndarray] = {}
         for name in self._state_names[at]:
-            dtype, shape, _ = self.described[name]
-            found[name] = _to_numpy(name, states[name]) if name in states else np.zeros(shape, dtype_of(dtype))
+            if name in states:
+                found[name] = _to_numpy(name, states[name])
+                continue
+            found[name] = empty_of(*self.described[name][:2])
+            found[name].fill(0)
         found[f"optimizer/{at}/present"] = self._present(at, states)
         found[f"optimizer/{at}/lr"] = _rates_of(self.optimizers[at])
         return found
@@ -150,13 +153,12 @@ class TrainingState:
     def check(self, came: Mapping[str, np.ndarray], names: Any, version: str) -> None:
         """FailedPrecondition names the tensor that did not come, or has another shape or type."""
         for name in names:
-            dtype, shape, _ = self.described[name]
             if name not in came:
                 raise FailedPrecondition(f"tensor {name}: {version} does not have it; it is of another module or optimizer, "
                                          f"or was published without its optimizer")
-            if came[name].dtype != dtype_of(dtype) or came[name].shape != shape:
-                raise FailedPrecondition(f"tensor {name}: {version} has {came[name].dtype} {came[name].shape}, this loop "
-                                         f"{dtype_of(dtype)} {shape}")
+            has, wanted = described(came[name], name), self.described[name][:2]
+            if has != wanted:
+                raise FailedPrecondition(f"tensor {name}: {version} has {shown(*has)}, this loop {shown(*wanted)}")
 
     def _states_of(self, optimizer: torch.optim.Optimizer) -> Dict[str, torch.Tensor]:
         found: Dict[str, torch.Tensor] = {}

@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from . import _core
-from ._arrays import _name_of, bytes_of, check_name, dtype_of, in_place, to_numpy
+from ._arrays import bytes_of, check_name, described, in_place, shown, to_numpy
 from ._errors import Error, FailedPrecondition, InvalidArgument
 from ._handles import Handle, all_or_nothing
 from ._numbers import whole
@@ -67,8 +67,8 @@ class Checkpointer(Handle):
                     ck.checkpoint(step, state)              # or begin(), capture() layer by layer, end()
             ck.finish()                                     # collective
 
-    `tensors`: by name, an array that every rank holds whole, or a CheckpointTensor. `local`: folders, the first is
-    written, all are read. `external`: a repository's folder or address. `group`: with "partner" each rank keeps a copy
+    `tensors`: by name, an array that every rank holds whole, of a dtype that publish() takes, or a CheckpointTensor.
+    `local`: folders, the first is written, all are read. `external`: a repository's folder or address. `group`: with "partner" each rank keeps a copy
     of another host's shards, with "xor" or "rs:F" parity, so that one host or any F may be lost; `host` is what this rank's
     host is called (default: the machine's name). `rank`, `ranks` and `meet` ("tcp://HOST:PORT", where rank 0 listens) are
     what mpirun, srun or torchrun put into the environment where `rank` and `ranks` are not given. These two go together;
@@ -250,9 +250,9 @@ class Checkpointer(Handle):
         if name not in tensors:
             raise InvalidArgument(f"tensor {name} is missing")
         array = convert(tensors[name], name)
-        if _name_of(array.dtype, name) != self._dtypes[at] or array.shape != self._shapes[at]:
-            raise InvalidArgument(f"tensor {name}: {array.dtype} {array.shape} came, this rank holds "
-                                  f"{dtype_of(self._dtypes[at])} {self._shapes[at]}")
+        came, held = described(array, name), (self._dtypes[at], self._shapes[at] or ())
+        if came != held:
+            raise InvalidArgument(f"tensor {name}: {shown(*came)} came, this rank holds {shown(*held)}")
         return array
 
 
@@ -275,5 +275,5 @@ def _given(name: Any, value: Any) -> tuple[str, str, list[int], str, str]:
     if isinstance(value, CheckpointTensor):
         return name, value.dtype, [whole(extent, f"an extent of {name}") for extent in value.shape], value.role, \
             value.layout
-    array = to_numpy(value, name)
-    return name, _name_of(array.dtype, name), list(array.shape), "weight", "replicated"
+    dtype, shape = described(to_numpy(value, name), name)
+    return name, dtype, list(shape), "weight", "replicated"

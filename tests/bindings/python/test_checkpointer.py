@@ -58,6 +58,26 @@ def test_one_rank_goes_on_where_it_was(tmp_path):
             np.testing.assert_array_equal(state[name], array)
 
 
+def test_packed_tensors_come_back_and_are_stored_with_their_type(tmp_path):
+    packed = freshet.PackedArray(np.arange(16, dtype=np.uint8), "f4", (4, 8))
+    for number, given in enumerate((packed, freshet.CheckpointTensor("f4", (4, 8)))):
+        name = f"net{number}"
+        where = {"local": str(tmp_path / name), "external": str(tmp_path / "store"), "rank": 0, "ranks": 1}
+        with freshet.Checkpointer(name, {"w": given}, **where) as ck:
+            assert ck.restore({"w": packed.copy()}) is None and ck.held("w") == (4, 8)
+            with pytest.raises(freshet.InvalidArgument, match=r"tensor w: uint8 \(16,\) came, this rank holds f4 \(4, 8\)"):
+                ck.restore({"w": np.zeros(16, np.uint8)})
+            ck.checkpoint(1, {"w": packed})
+            ck.finish(timeout=60)
+        with freshet.Repository(str(tmp_path / "store")) as repository:
+            stored = repository.get(name)["w"]
+            assert (stored.packed_dtype, stored.packed_shape) == ("f4", (4, 8)) and bytes(stored) == bytes(packed)
+        with freshet.Checkpointer(name, {"w": given}, **where) as ck:
+            came = freshet.PackedArray(np.zeros(16, np.uint8), "f4", (4, 8))
+            assert ck.restore({"w": came}).step == 1
+            assert bytes(came) == bytes(packed)
+
+
 def test_layer_by_layer_keeps_the_values_of_the_step(tmp_path):
     w = np.ones((100, 100), np.float32)
     with freshet.Checkpointer("net", {"a": w, "b": w}, local=[str(tmp_path)], rank=0, ranks=1) as ck:

@@ -45,6 +45,40 @@ def test_training_goes_on_as_if_nothing_had_been(checkpoints_of, kind):
     assert bits(module, optimizer) == want
 
 
+class Quantized(torch.nn.Module):
+    """A layer, and bytes in the place of weights that elsewhere are trained."""
+
+    def __init__(self, first, dtype):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 2)
+        raw = torch.arange(first, first + 32, dtype=torch.uint8).reshape(4, 8)
+        self.register_buffer("quantized", raw.view(dtype))
+
+
+@pytest.mark.parametrize("name", ["float4_e2m1fn_x2", "float8_e4m3fn"])
+def test_a_quantized_buffer_comes_back(checkpoints_of, name):
+    dtype = getattr(torch, name, None)
+    if dtype is None:
+        pytest.skip(f"this PyTorch has no {name}")
+
+    def loop(first):
+        module = Quantized(first, dtype)
+        pairs = freshet.PackedArray(np.full(3, first, np.uint8), "f6_e3m2", (4,))
+        return module, torch.optim.SGD(module.parameters(), lr=0.1), pairs
+
+    module, optimizer, pairs = loop(1)
+    with checkpoints_of(module, optimizer, extra={"pairs": pairs}) as checkpoints:
+        assert checkpoints.restored is None
+        module.head(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+    again, optimizer, other = loop(100)
+    with checkpoints_of(again, optimizer, extra={"pairs": other}) as checkpoints:
+        assert checkpoints.restored.step == 1
+    assert again.quantized.dtype is dtype and torch.equal(again.quantized.view(torch.uint8), module.quantized.view(torch.uint8))
+    assert torch.equal(again.head.weight, module.head.weight)
+    assert bytes(other) == bytes(pairs) and other.packed_shape == (4,)
+
+
 def wide_network():
     """Its layers take longer to copy than to hand over."""
     seed(3)
