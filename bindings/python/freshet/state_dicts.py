@@ -191,7 +191,14 @@ def _read_torch(path: str) -> Dict[str, np.ndarray]:
 def _write_torch(path: str, tensors: Mapping[str, Any]) -> None:
     torch = _library("torch", path)
     from .torch import _from_numpy
-    torch.save({name: _from_numpy(np.array(to_numpy(value, name))) for name, value in tensors.items()}, path)
+    written = {}
+    for name, value in tensors.items():
+        array = to_numpy(value, name)
+        packed = packed_of(array)
+        tensor = written[name] = _from_numpy(array.copy() if packed else np.array(array))
+        if packed and tensor.dtype is torch.uint8:  # Its bytes, of which a reader would not know what they are.
+            raise Unsupported(f"tensor {name}: PyTorch has no {packed[0]} of the shape {packed[1]}; .safetensors has")
+    torch.save(written, path)
 
 
 def _read_hdf5(path: str) -> Dict[str, np.ndarray]:

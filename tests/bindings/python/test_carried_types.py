@@ -117,6 +117,24 @@ def test_files_without_such_types_say_so(folder):
             freshet.to_state_dict(os.path.join(folder, "w" + kind), {"w": packed})
 
 
+def test_a_file_of_pytorch_keeps_packed_pairs_and_refuses_the_rest(folder):
+    torch = pytest.importorskip("torch")
+    path = os.path.join(folder, "w.pt")
+    for dtype, shape in (("f6_e2m3", (4, 4)), ("f6_e3m2", (4, 4)), ("f4", (8, 3))):
+        with pytest.raises(freshet.Unsupported, match=f"tensor w: PyTorch has no {dtype}.*safetensors has"):
+            freshet.to_state_dict(path, {"w": freshet.PackedArray(np.zeros(12, np.uint8), dtype, shape)})
+    assert os.listdir(folder) == []
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        pytest.skip("this PyTorch has no float4_e2m1fn_x2")
+    raw = np.arange(12, dtype=np.uint8)
+    freshet.to_state_dict(path, {"w": freshet.PackedArray(raw, "f4", (4, 6))})
+    there = torch.load(path)["w"]
+    assert there.dtype is torch.float4_e2m1fn_x2 and there.shape == (4, 3)
+    assert there.view(torch.uint8).flatten().tolist() == raw.tolist()
+    came = freshet.from_state_dict(path)["w"]
+    assert (came.packed_dtype, came.packed_shape) == ("f4", (4, 6)) and bytes(came) == bytes(raw)
+
+
 @pytest.mark.parametrize("header, data", [
     (b'{"w":{"dtype":"F5","shape":[8],"data_offsets":[0,5]}}', b"12345"),
     (b'{"' + b"n" * 4097 + b'":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"1"),
