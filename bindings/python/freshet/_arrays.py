@@ -28,8 +28,9 @@ class PackedArray(np.ndarray):
 
         freshet.PackedArray(raw, "f4", (64, 128))       # raw: 4096 bytes; shares their memory
 
-    `packed_dtype` and `packed_shape` say what the tensor is. What is made from such an array (a slice, a sum) is an ordinary
-    uint8 array, where both are None; copy() keeps them."""
+    `packed_dtype` and `packed_shape` say what the tensor is. What is made from such an array (a slice, a sum,
+    np.copy()) is an ordinary uint8 array, where both are None or missing; copy(), the module `copy` and pickle keep
+    them."""
 
     packed_dtype: str | None
     packed_shape: tuple[int, ...] | None
@@ -56,6 +57,9 @@ class PackedArray(np.ndarray):
             return copied
         return PackedArray(copied, self.packed_dtype, self.packed_shape)
 
+    def __copy__(self) -> Any:
+        return self.copy()
+
     def __deepcopy__(self, _: Any) -> Any:
         return self.copy()
 
@@ -73,8 +77,8 @@ def packed_of(array: np.ndarray) -> tuple[str, tuple[int, ...]] | None:
 
 
 def described(array: np.ndarray, tensor: str) -> tuple[str, tuple[int, ...]]:
-    """The dtype, as C++ calls it, and the shape of the tensor that an array holds. InvalidArgument, with the tensor's name,
-    for a dtype that no tensor has."""
+    """The dtype, as C++ calls it, and the shape of the tensor that an array holds. InvalidArgument, with the tensor's
+    name, for a dtype that no tensor has."""
     return packed_of(array) or (_name_of(array.dtype, tensor), array.shape)
 
 

@@ -68,16 +68,17 @@ class Checkpointer(Handle):
             ck.finish()                                     # collective
 
     `tensors`: by name, an array that every rank holds whole, of a dtype that publish() takes, or a CheckpointTensor.
-    `local`: folders, the first is written, all are read. `external`: a repository's folder or address. `group`: with "partner" each rank keeps a copy
-    of another host's shards, with "xor" or "rs:F" parity, so that one host or any F may be lost; `host` is what this rank's
-    host is called (default: the machine's name). `rank`, `ranks` and `meet` ("tcp://HOST:PORT", where rank 0 listens) are
-    what mpirun, srun or torchrun put into the environment where `rank` and `ranks` are not given. These two go together;
-    who gives them for several ranks gives `meet`, too. `job` is the job's name: ranks of two jobs do not meet (default: as
-    mpirun, srun or torchrun name it). `keep`: versions by level, as
-    {"local": 2}. `when_behind`: "skip" passes versions over where a level is behind, "wait" lets the loop wait.
-    `patience`: seconds for peers to come. `lost_after`: seconds of silence after which a peer is lost (default: 0.85).
-    `external_server_key`: the public key of the provider at `external`. `on_reached(version, step, level)` is called on a
-    thread of its own, version by version; what it raises is logged. docs/checkpoints.md says what each level survives.
+    `local`: folders, the first is written, all are read. `external`: a repository's folder or address. `group`: with
+    "partner" each rank keeps a copy of another host's shards, with "xor" or "rs:F" parity, so that one host or any F
+    may be lost; `host` is what this rank's host is called (default: the machine's name). `rank`, `ranks` and `meet`
+    ("tcp://HOST:PORT", where rank 0 listens) are what mpirun, srun or torchrun put into the environment where `rank`
+    and `ranks` are not given. These two go together; who gives them for several ranks gives `meet`, too. `job` is the
+    job's name: ranks of two jobs do not meet (default: as mpirun, srun or torchrun name it). `keep`: versions by
+    level, as {"local": 2}. `when_behind`: "skip" passes versions over where a level is behind, "wait" lets the loop
+    wait. `patience`: seconds for peers to come. `lost_after`: seconds of silence after which a peer is lost (default:
+    0.85). `external_server_key`: the public key of the provider at `external`. `on_reached(version, step, level)` is
+    called on a thread of its own, version by version; what it raises is logged. docs/checkpoints.md says what each
+    level survives.
 
     Raises InvalidArgument (a bad tensor; ranks started unlike each other), AlreadyExists (the folder is another
     process's), Unavailable (peers that do not come, or are lost). Ctrl-C ends the wait for peers. begin(), capture(),

@@ -100,7 +100,7 @@ def test_a_packed_array_is_that_tensor_and_nothing_made_of_it_is():
     raw = np.arange(9, dtype=np.uint8)
     packed = freshet.PackedArray(raw, "f6_e3m2", (3, 4))
     assert np.shares_memory(packed, raw)
-    for same in (packed.copy(), copy.deepcopy(packed), pickle.loads(pickle.dumps(packed))):
+    for same in (packed.copy(), copy.copy(packed), copy.deepcopy(packed), pickle.loads(pickle.dumps(packed))):
         assert (same.packed_dtype, same.packed_shape) == ("f6_e3m2", (3, 4)) and bytes(same) == bytes(raw)
     for other in (packed[:3], packed + 1, packed[::-1], packed.reshape(3, 3)):
         assert other.packed_dtype is None

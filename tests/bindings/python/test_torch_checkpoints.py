@@ -74,7 +74,8 @@ def test_a_quantized_buffer_comes_back(checkpoints_of, name):
     again, optimizer, other = loop(100)
     with checkpoints_of(again, optimizer, extra={"pairs": other}) as checkpoints:
         assert checkpoints.restored.step == 1
-    assert again.quantized.dtype is dtype and torch.equal(again.quantized.view(torch.uint8), module.quantized.view(torch.uint8))
+    assert again.quantized.dtype is dtype
+    assert torch.equal(again.quantized.view(torch.uint8), module.quantized.view(torch.uint8))
     assert torch.equal(again.head.weight, module.head.weight)
     assert bytes(other) == bytes(pairs) and other.packed_shape == (4,)
 
