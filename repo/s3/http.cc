@@ -25,7 +25,15 @@ constexpr std::size_t kHeaderBytesMax = 8 << 10;
 struct Transfer {
   const HttpRequest& request;
   HttpAnswer answer;
+  /// libcurl sends a request once more by itself, on a new connection, if a used one ends without an answer.
+  int sendings = 0;
 };
+
+/// A connection stands, and the request is about to leave.
+int count_sending(void* to, char*, char*, int, int) {
+  ++static_cast<Transfer*>(to)->sendings;
+  return CURL_PREREQFUNC_OK;
+}
 
 std::string_view trimmed(std::string_view text) {
   const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
@@ -78,21 +86,6 @@ std::size_t take_body(char* data, std::size_t one, std::size_t bytes, void* to) 
 long milliseconds_until(Time deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - system_clock().now()).count();
   return std::clamp<long>(static_cast<long>(left), 0, 24L * 3600 * 1000);
-}
-
-/// True: the request cannot have left this machine.
-bool is_before_sending(CURLcode code) {
-  switch (code) {
-    case CURLE_UNSUPPORTED_PROTOCOL:
-    case CURLE_URL_MALFORMAT:
-    case CURLE_COULDNT_RESOLVE_PROXY:
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT:
-    case CURLE_SSL_CONNECT_ERROR:
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CACERT_BADFILE: return true;
-    default: return false;
-  }
 }
 
 Code code_of_curl(CURLcode code) {
@@ -184,7 +177,7 @@ HttpOutcome HttpClient::send(const HttpRequest& request) {
 HttpOutcome HttpClient::send_on(Line& line, const HttpRequest& request) {
   const long milliseconds = milliseconds_until(request.deadline);
   if (milliseconds == 0) return {.error = Error(Code::timed_out, "the deadline passed before the request was sent")};
-  Transfer transfer{.request = request, .answer = {}};
+  Transfer transfer{.request = request, .answer = {}, .sendings = 0};
   line.reason.front() = '\0';
   curl_slist* headers = nullptr;
   bool set = true;
@@ -210,6 +203,8 @@ HttpOutcome HttpClient::send_on(Line& line, const HttpRequest& request) {
   // Wishes only: after a failed look-up of a name, libcurl 7.88 keeps the buffer that it has, and refuses.
   static_cast<void>(curl_.curl_easy_setopt(line.easy, CURLOPT_BUFFERSIZE, kTransferBufferBytes));
   static_cast<void>(curl_.curl_easy_setopt(line.easy, CURLOPT_UPLOAD_BUFFERSIZE, kTransferBufferBytes));
+  set_option(CURLOPT_PREREQFUNCTION, &count_sending);
+  set_option(CURLOPT_PREREQDATA, static_cast<void*>(&transfer));
   set_option(CURLOPT_HEADERFUNCTION, &take_header);
   set_option(CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
   set_option(CURLOPT_WRITEFUNCTION, &take_body);
@@ -256,7 +251,6 @@ HttpOutcome HttpClient::send_on(Line& line, const HttpRequest& request) {
       if (message->msg == CURLMSG_DONE) code = message->data.result;
     }
     static_cast<void>(curl_.curl_multi_remove_handle(line.multi, line.easy));
-    outcome.may_have_arrived = outcome.error.has_value();
   }
   curl_.curl_slist_free_all(headers);
   // The client itself ended a transfer that brought too much.
@@ -265,11 +259,9 @@ HttpOutcome HttpClient::send_on(Line& line, const HttpRequest& request) {
     const std::string reason =
         line.reason.front() != '\0' ? std::string(line.reason.data()) : curl_.curl_easy_strerror(code);
     outcome.error = Error(code_of_curl(code), shown(reason));
-    curl_off_t sent = 0;
-    static_cast<void>(curl_.curl_easy_getinfo(line.easy, CURLINFO_PRETRANSFER_TIME_T, &sent));
-    // A request leaves only after the connection stands.
-    outcome.may_have_arrived = !is_before_sending(code) && (code != CURLE_OPERATION_TIMEDOUT || sent != 0);
   }
+  // The code does not tell: the connection that failed may be the second one.
+  outcome.may_have_arrived = transfer.sendings > (outcome.error ? 0 : 1);
   outcome.answer = std::move(transfer.answer);
   return outcome;
 }

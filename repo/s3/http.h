@@ -46,7 +46,8 @@ struct HttpAnswer {
 struct HttpOutcome {
   /// Set if no answer came. unavailable, timed_out, cancelled or io_error.
   std::optional<Error> error;
-  /// With an error: the server may have the request, or may get it later.
+  /// The server may have the request, or may get it later. With an answer: the request was sent twice, and this is
+  /// about the sending that was not answered.
   bool may_have_arrived = false;
   HttpAnswer answer;
 };

@@ -53,7 +53,7 @@ Told send_until_settled(HttpClient& http, const AskedOf& asked, const Sending& s
     Verdict verdict = judge(outcome, asked, date.empty() ? std::nullopt : http.unix_s_of(date), sending.wants_tag);
     told.answer = std::move(outcome.answer);
     if (!verdict.error) return told;
-    told.may_be_done = told.may_be_done || verdict.may_be_done;
+    told.may_be_done = told.may_be_done || verdict.may_be_done || outcome.may_have_arrived;
     if (verdict.renew_credentials && !has_renewed && sending.renew && sending.renew()) {
       has_renewed = true;
       continue;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <functional>
 #include <optional>
@@ -32,6 +33,7 @@ class ScriptedHttpServer {
     std::string bytes;
     bool close = false;  ///< Closes the connection after the bytes.
     bool hang = false;   ///< Keeps it open, and answers no more on it.
+    bool leave = false;  ///< Refuses further connections, before the bytes.
   };
   using Script = std::function<Answer(const Request&)>;
 
@@ -82,6 +84,7 @@ class ScriptedHttpServer {
   void accept_all() {
     while (wait_for(listener_)) {
       const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+      if (socket < 0 && errno == EINVAL) return;  // The listener is shut.
       if (socket < 0) continue;
       ++accepted_;
       connections_.emplace_back([this, socket] {
@@ -125,6 +128,7 @@ class ScriptedHttpServer {
       request.body = text.substr(0, length);
       text.erase(0, length);
       const Answer answer = script_(request);
+      if (answer.leave) ::shutdown(listener_, SHUT_RDWR);
       if (!send_all(socket, answer.bytes) || answer.close) return;
       if (answer.hang) {
         while (read_more(socket, text)) text.clear();

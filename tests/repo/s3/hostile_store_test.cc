@@ -114,6 +114,27 @@ TEST(HostileStore, ALostAnswerIsSettledByTheObjectOnly) {
   EXPECT_EQ(store_at(at_once.endpoint())->create("log/1", hello(), in_seconds(60)).outcome, Created::refused);
 }
 
+/// libcurl itself sends on a new connection what got no answer on a used one. What becomes of the second sending tells
+/// nothing of the first.
+TEST(HostileStore, ASilentlyRepeatedRequestMayHaveBeenDone) {
+  const Server::Answer listed =
+      Server::answer("200 OK", kTag, "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>");
+  const auto create_after = [](Server& server) {
+    const auto store = store_at(server.endpoint());
+    EXPECT_TRUE(store->list("", "", 1, in_seconds(60)));
+    const Creation creation = store->create("log/1", hello(), in_seconds(2));
+    EXPECT_EQ(creation.outcome, Created::unsettled) << creation.error.message();
+    expect_one_line(creation.error);
+  };
+  Server gone(in_turn({listed, {.bytes = "", .close = true, .leave = true}}));
+  create_after(gone);
+  EXPECT_EQ(gone.requests(), 2);
+  EXPECT_EQ(gone.connections(), 1) << "the second connection was refused";
+  Server refusing(in_turn({listed, {.bytes = "", .close = true}, refusal("403 Forbidden", "AccessDenied")}));
+  create_after(refusing);
+  EXPECT_EQ(refusing.requests(), 3);
+}
+
 TEST(HostileStore, AConnectionCutAmidAnUploadIsTriedAgain) {
   const std::vector<std::byte> bytes(8 << 20);
   Server server(in_turn({done()}), /*body_bytes_max=*/1 << 20);
