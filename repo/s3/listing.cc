@@ -90,8 +90,9 @@ bool read_count(std::string_view text, std::uint64_t& count) {
 
 }  // namespace
 
-Result<ObjectPage> parse_listing(std::string_view xml, std::string_view prefix) {
-  ObjectPage page;
+Result<Listing> parse_listing(std::string_view xml, std::string_view prefix) {
+  Listing listing;
+  ObjectPage& page = listing.page;
   ListedObject one;
   bool good = true;
   bool has_end = false;  // IsTruncated is always there; without it, the rest of the answer may be missing.
@@ -122,7 +123,10 @@ Result<ObjectPage> parse_listing(std::string_view xml, std::string_view prefix) 
     return fail(Code::corrupt, format("the listing is not in order: \"{}\" comes after \"{}\"",
                                       shown(page.objects[i].key), shown(page.objects[i - 1].key)));
   }
-  return page;
+  if (!page.objects.empty()) listing.last = page.objects.back().key;
+  std::erase_if(page.objects,
+                [](const ListedObject& object) { return object.key.empty() || object.key.ends_with('/'); });
+  return listing;
 }
 
 S3Refusal parse_refusal(std::string_view xml) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/s3/s3_store.h"
 
+#include <optional>
 #include <utility>
 
 #include "core/base/format.h"
@@ -136,22 +137,29 @@ class S3Store final : public ObjectStore {
   Result<ObjectPage> list(std::string_view prefix, std::string_view after, std::size_t keys_max,
                           Time deadline) const override {
     if (keys_max == 0 || keys_max > kListKeysMax) return refuse(format("list objects: ask for 1 to {}", kListKeysMax));
-    const Ask ask = listing(prefix, after, keys_max, deadline);
-    const Told told = send(ask);
-    if (told.error) return fail(*told.error);
-    FRESHET_ASSIGN(ObjectPage page, with_place(parse_listing(told.answer.body, address_.prefix + "/"), ask));
-    for (const ListedObject& one : page.objects) {
-      if (one.key > after && one.key.starts_with(prefix)) continue;
-      return fail(Code::corrupt, format("{}: {}: the listing has {} after \"{}\"", place(), ask.what, one.key, after));
+    std::optional<std::string> from;
+    if (!after.empty()) from = after;
+    for (;;) {
+      const Ask ask = listing(prefix, from, keys_max, deadline);
+      const Told told = send(ask);
+      if (told.error) return fail(*told.error);
+      FRESHET_ASSIGN(Listing listed, with_place(parse_listing(told.answer.body, address_.prefix + "/"), ask));
+      for (const ListedObject& one : listed.page.objects) {
+        if (one.key > from.value_or("") && one.key.starts_with(prefix)) continue;
+        return fail(Code::corrupt,
+                    format("{}: {}: the listing has {} after \"{}\"", place(), ask.what, one.key, from.value_or("")));
+      }
+      if (!listed.page.more || !listed.page.objects.empty()) return std::move(listed.page);
+      // A page of nothing but folders that a console made: the objects are in a later one.
+      if (!listed.last || (from && *listed.last <= *from)) {
+        return fail(Code::corrupt, format("{}: {}: an empty page says that more follow", place(), ask.what));
+      }
+      from = std::move(listed.last);
     }
-    if (page.more && page.objects.empty()) {
-      return fail(Code::corrupt, format("{}: {}: an empty page says that more follow", place(), ask.what));
-    }
-    return page;
   }
 
   Result<std::int64_t> now_unix_s(Time deadline) const override {
-    const Ask ask = listing("", "", 1, deadline);
+    const Ask ask = listing("", std::nullopt, 1, deadline);
     const Told told = send(ask);
     if (told.error) return fail(*told.error);
     const std::string date(told.answer.header("date"));
@@ -200,13 +208,14 @@ class S3Store final : public ObjectStore {
     return ask;
   }
 
-  Ask listing(std::string_view prefix, std::string_view after, std::size_t keys_max, Time deadline) const {
+  Ask listing(std::string_view prefix, const std::optional<std::string>& after, std::size_t keys_max,
+              Time deadline) const {
     Ask ask;
     ask.method = "GET";
     ask.path = "/" + address_.bucket;
     ask.query = {
         {"list-type", "2"}, {"max-keys", format("{}", keys_max)}, {"prefix", format("{}/{}", address_.prefix, prefix)}};
-    if (!after.empty()) ask.query.emplace_back("start-after", format("{}/{}", address_.prefix, after));
+    if (after) ask.query.emplace_back("start-after", format("{}/{}", address_.prefix, *after));
     ask.body_bytes_max = (keys_max + 1) * kListedBytesMax;
     ask.deadline = deadline;
     ask.what = "list";

@@ -178,6 +178,35 @@ TEST(HostileStore, OtherBytesThanTheAskedOnesAreNotTaken) {
   EXPECT_EQ(store_at(damaged.endpoint())->get("log/1", 1000, in_seconds(10)).error().code(), Code::corrupt);
 }
 
+TEST(HostileStore, FoldersOfAConsoleAreNoObjects) {
+  const auto listed = [](const std::string& key, const char* more) {
+    return Server::answer("200 OK", kTag,
+                          "<ListBucketResult><IsTruncated>" + std::string(more) + "</IsTruncated><Contents><Key>" +
+                              key +
+                              "</Key><LastModified>2026-11-27T09:00:00.000Z</LastModified><Size>0</Size></Contents>"
+                              "</ListBucketResult>");
+  };
+  // A store: "p/" and "p/log/" are folders, "p/log/7" is an object. It lists one key a page.
+  Server server([&](const Server::Request& request) {
+    if (request.head.find("start-after=p%2Flog%2F") != std::string::npos) return listed("p/log/7", "false");
+    if (request.head.find("start-after=p%2F") != std::string::npos) return listed("p/log/", "true");
+    return listed("p/", "true");
+  });
+  const auto page = store_at(server.endpoint())->list("", "", 1, in_seconds(60));
+  ASSERT_TRUE(page) << page.error().message();
+  ASSERT_EQ(page->objects.size(), 1u);
+  EXPECT_EQ(page->objects[0].key, "log/7");
+  EXPECT_FALSE(page->more);
+  EXPECT_EQ(server.requests(), 3);
+  Server only(in_turn({listed("p/", "false")}));
+  const auto none = store_at(only.endpoint())->list("", "", 1, in_seconds(60));
+  ASSERT_TRUE(none) << none.error().message();
+  EXPECT_TRUE(none->objects.empty());
+  Server endless(in_turn({listed("p/", "true")}));
+  EXPECT_EQ(store_at(endless.endpoint())->list("", "", 1, in_seconds(60)).error().code(), Code::corrupt);
+  EXPECT_EQ(endless.requests(), 2);
+}
+
 TEST(HostileStore, SilenceEndsAtTheDeadline) {
   Server silent(in_turn({{.bytes = "", .hang = true}}));
   const auto store = store_at(silent.endpoint());

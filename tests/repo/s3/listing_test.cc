@@ -23,13 +23,25 @@ TEST(S3Listing, HasKeysSizesAndDates) {
   const auto page =
       parse_listing(listing(contents("p/a&amp;b") + contents("p/c", "7"), "<IsTruncated>true</IsTruncated>"), "p/");
   ASSERT_TRUE(page) << page.error().message();
-  ASSERT_EQ(page->objects.size(), 2u);
-  EXPECT_EQ(page->objects[0].key, "a&b");
-  EXPECT_EQ(page->objects[0].bytes, 5u);
-  EXPECT_EQ(page->objects[0].modified_unix_s, 1795767677);
-  EXPECT_EQ(page->objects[1].bytes, 7u);
-  EXPECT_TRUE(page->more);
-  EXPECT_FALSE(parse_listing(listing(""), "p/")->more);
+  const auto& objects = page->page.objects;
+  ASSERT_EQ(objects.size(), 2u);
+  EXPECT_EQ(objects[0].key, "a&b");
+  EXPECT_EQ(objects[0].bytes, 5u);
+  EXPECT_EQ(objects[0].modified_unix_s, 1795767677);
+  EXPECT_EQ(objects[1].bytes, 7u);
+  EXPECT_TRUE(page->page.more);
+  EXPECT_EQ(page->last, "c");
+  EXPECT_FALSE(parse_listing(listing(""), "p/")->page.more);
+  EXPECT_EQ(parse_listing(listing(""), "p/")->last, std::nullopt);
+}
+
+TEST(S3Listing, FoldersOfAConsoleAreLeftOut) {
+  const auto page = parse_listing(listing(contents("p/", "0") + contents("p/a") + contents("p/b/", "0")), "p/");
+  ASSERT_TRUE(page) << page.error().message();
+  ASSERT_EQ(page->page.objects.size(), 1u);
+  EXPECT_EQ(page->page.objects[0].key, "a");
+  EXPECT_EQ(page->last, "b/");
+  EXPECT_EQ(parse_listing(listing(contents("p/", "0")), "p/")->last, "");
 }
 
 TEST(S3Listing, HostileTextsAreNone) {
