@@ -52,7 +52,7 @@ class BucketBackend final : public Backend {
       }
       if (options.check_exclusion) FRESHET_TRY(check_exclusion(*store_, kProbeFolder, deadline));
     }
-    if (read_only_) return {};
+    if (read_only_) return keep_values();
     Status claimed = log_->claim(deadline);
     if (!claimed) return fail(std::move(claimed).error().with_context(store_->place()));
     return {};
@@ -69,10 +69,10 @@ class BucketBackend final : public Backend {
 
   Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
     FRESHET_ASSIGN(const log::Value value, blob(key));
-    if (offset > value.bytes() || out.size() > value.bytes() - offset) {
-      return fail(Code::corrupt, format("the blob has {} bytes, not {}", value.bytes(), offset + out.size()));
-    }
-    return read_places(value, offset, out);
+    return read_value(log_key(kBlobKey, key), value, [&](const log::Value& now) -> Status {
+      if (offset <= now.bytes() && out.size() <= now.bytes() - offset) return read_places(now, offset, out);
+      return fail(Code::corrupt, format("the blob has {} bytes, not {}", now.bytes(), offset + out.size()));
+    });
   }
 
   Status erase_blob(std::string_view key) override {
@@ -85,7 +85,7 @@ class BucketBackend final : public Backend {
   }
 
   Status list_blobs(const std::function<bool(std::string_view, std::uint64_t)>& each) const override {
-    return log_->scan(std::string_view(&kBlobKey, 1), [&](std::string_view key, const log::Value& value) {
+    return scan_values(std::string_view(&kBlobKey, 1), [&](std::string_view key, const log::Value& value) {
       return is_erased(key.substr(1)) || each(key.substr(1), value.bytes());
     });
   }
@@ -124,16 +124,17 @@ class BucketBackend final : public Backend {
   }
 
   Result<std::string> get(std::string_view key) const override {
-    FRESHET_ASSIGN(const std::optional<log::Value> value, log_->get(log_key(kRecordKey, key)));
+    const std::string full = log_key(kRecordKey, key);
+    FRESHET_ASSIGN(const std::optional<log::Value> value, value_of(full));
     if (!value) return fail(Code::not_found, "no such record");
-    return text_of(*value);
+    return text_of(full, *value);
   }
 
   Status scan(std::string_view prefix,
               const std::function<bool(std::string_view, std::string_view)>& each) const override {
     Status read;
-    FRESHET_TRY(log_->scan(log_key(kRecordKey, prefix), [&](std::string_view key, const log::Value& value) {
-      const Result<std::string> text = text_of(value);
+    FRESHET_TRY(scan_values(log_key(kRecordKey, prefix), [&](std::string_view key, const log::Value& value) {
+      const Result<std::string> text = text_of(key, value);
       if (!text) read = fail(text.error());
       return text && each(key.substr(1), *text);
     }));
@@ -148,7 +149,7 @@ class BucketBackend final : public Backend {
   /// Objects that no value names any more, and that are not erased yet, do not count.
   Result<DiskUse> disk_use() const override {
     DiskUse use;
-    FRESHET_TRY(log_->scan("", [&](std::string_view key, const log::Value& value) {
+    FRESHET_TRY(scan_values("", [&](std::string_view key, const log::Value& value) {
       const bool is_blob = key.starts_with(kBlobKey);
       if (is_blob && is_erased(key.substr(1))) return true;
       use.bytes += key.size() + value.bytes();
@@ -187,6 +188,30 @@ class BucketBackend final : public Backend {
     return {};
   }
 
+  // A reader of a repository knows its versions from the opening. So their places stay those of the opening, and the
+  // grace of the log keeps the objects meanwhile.
+  Status keep_values() {
+    return log_->scan("", [this](std::string_view key, const log::Value& value) {
+      opened_.emplace_hint(opened_.end(), key, value);
+      return true;
+    });
+  }
+
+  Result<std::optional<log::Value>> value_of(std::string_view key) const {
+    if (!read_only_) return log_->get(key);
+    const auto found = opened_.find(key);
+    return found == opened_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  Status scan_values(std::string_view prefix,
+                     const std::function<bool(std::string_view key, const log::Value& value)>& each) const {
+    if (!read_only_) return log_->scan(prefix, each);
+    for (auto at = opened_.lower_bound(prefix); at != opened_.end() && at->first.starts_with(prefix); ++at) {
+      if (!each(at->first, at->second)) break;
+    }
+    return {};
+  }
+
   bool is_erased(std::string_view key) const {
     const MutexLock lock(mutex_);
     return erased_.contains(key) || erasing_.contains(key);
@@ -194,7 +219,7 @@ class BucketBackend final : public Backend {
 
   Result<log::Value> blob(std::string_view key) const {
     if (is_erased(key)) return fail(Code::not_found, "no such blob");
-    FRESHET_ASSIGN(std::optional<log::Value> value, log_->get(log_key(kBlobKey, key)));
+    FRESHET_ASSIGN(std::optional<log::Value> value, value_of(log_key(kBlobKey, key)));
     if (!value) return fail(Code::not_found, "no such blob");
     return std::move(*value);
   }
@@ -240,6 +265,23 @@ class BucketBackend final : public Backend {
     return taken;
   }
 
+  /// `read` answers not_found if an object is not there. If the log's end still names the object, this is damage.
+  Status read_value(std::string_view key, const log::Value& value,
+                    const std::function<Status(const log::Value& now)>& read) const {
+    Status status = read(value);
+    if (status || status.error().code() != Code::not_found) return status;
+    if (read_only_) FRESHET_TRY(log_->look(deadline_in(kReadMax)));
+    FRESHET_ASSIGN(const std::optional<log::Value> now, log_->get(key));
+    if (!now) {
+      return fail(Code::unavailable,
+                  read_only_ ? "the owner erased its bytes after this process opened the repository: open it again"
+                             : "its bytes were erased meanwhile");
+    }
+    if (*now != value) status = read(*now);
+    if (status || status.error().code() != Code::not_found) return status;
+    return fail(Code::corrupt, "a part of the blob is missing: " + status.error().message());
+  }
+
   Status read_places(const log::Value& value, std::uint64_t offset, MutableBytes out) const {
     if (value.places.empty()) {
       if (!out.empty()) std::memcpy(out.data(), value.inlined.data() + offset, out.size());
@@ -253,34 +295,36 @@ class BucketBackend final : public Backend {
       }
       const MutableBytes part =
           out.first(static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), place.bytes - offset)));
-      Status read = store_->read(log::object_key(place.object), place.offset + offset, part, deadline_in(kReadMax));
-      if (!read && read.error().code() == Code::not_found) {
-        return fail(Code::corrupt, "a part of the blob is missing: " + read.error().message());
-      }
-      FRESHET_TRY(read);
+      FRESHET_TRY(store_->read(log::object_key(place.object), place.offset + offset, part, deadline_in(kReadMax)));
       out = out.subspan(part.size());
       offset = 0;
     }
     return {};
   }
 
-  Result<std::string> text_of(const log::Value& value) const {
+  Result<std::string> text_of(std::string_view key, const log::Value& value) const {
     if (value.places.empty()) return value.inlined;
-    std::string text(static_cast<std::size_t>(value.bytes()), '\0');
-    const MutableBytes bytes(reinterpret_cast<std::byte*>(text.data()), text.size());
-    FRESHET_TRY(read_places(value, 0, bytes));
-    MutableBytes rest = bytes;
+    std::string text;
+    FRESHET_TRY(read_value(key, value, [&](const log::Value& now) { return read_text(now, text); }));
+    return text;
+  }
+
+  Status read_text(const log::Value& value, std::string& text) const {
+    text.assign(static_cast<std::size_t>(value.bytes()), '\0');
+    MutableBytes rest(reinterpret_cast<std::byte*>(text.data()), text.size());
+    FRESHET_TRY(read_places(value, 0, rest));
     for (const log::Place& place : value.places) {
       const MutableBytes part = rest.first(static_cast<std::size_t>(place.bytes));
       if (digest_of(part) != place.digest) return fail(Code::corrupt, "a record's bytes differ from their digest");
       rest = rest.subspan(part.size());
     }
-    return text;
+    return {};
   }
 
   const std::shared_ptr<ObjectStore> store_;
   const bool read_only_;
   std::unique_ptr<log::LogStore> log_;  ///< Set by open(); ends before the store.
+  log::LogState::Values opened_;        ///< Of a reader: set by open().
   mutable Mutex mutex_;
   CondVar erased_changed_;
   std::set<std::string, std::less<>> erased_ FRESHET_GUARDED_BY(mutex_);   ///< To go with the next batch.

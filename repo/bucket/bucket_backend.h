@@ -20,7 +20,8 @@ struct BucketOptions {
   /// Asks a store without the repository whether its creations exclude each other, before the repository begins. False
   /// only for a store that was asked already.
   bool check_exclusion = true;
-  /// Follows the owner's log. Its changes are seen within seconds.
+  /// Opens the repository beside its owner: the state at the end of open(), unchanging. Bytes that the owner erases stay
+  /// readable for LogOptions::grace_s; then reads of them answer unavailable, and a new opening sees the present state.
   bool read_only = false;
 };
 /// Ends within 30 s. Errors:

@@ -50,6 +50,13 @@ class BucketTest : public testing::Test {
     const auto page = store_->list(prefix, "", kListKeysMax, deadline_in(std::chrono::minutes(1)));
     return page ? page->objects.size() : 0;
   }
+  void remove_objects() {
+    const auto page = store_->list("objects/", "", kListKeysMax, deadline_in(std::chrono::minutes(1)));
+    ASSERT_TRUE(page);
+    for (const ListedObject& one : page->objects) {
+      ASSERT_TRUE(store_->remove(one.key, deadline_in(std::chrono::minutes(1))));
+    }
+  }
   std::shared_ptr<MemoryObjectStore> store_ = std::make_shared<MemoryObjectStore>();
 };
 
@@ -138,6 +145,46 @@ TEST_F(BucketTest, ALostObjectIsDamageAndALostConnectionIsNone) {
   ASSERT_TRUE(store_->remove(page->objects.front().key, deadline_in(std::chrono::minutes(1))));
   std::vector<std::byte> out(10);
   EXPECT_EQ(owner->read_blob("k", 0, out).error().code(), Code::corrupt);
+}
+
+TEST_F(BucketTest, AReaderKeepsWhatItOpened) {
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  const std::vector<std::byte> bytes(10, std::byte{7});
+  for (const char* key : {"lost", "k"}) {
+    auto writer = owner->write_blobs();
+    ASSERT_TRUE(writer);
+    ASSERT_TRUE((*writer)->write(key, bytes));
+    ASSERT_TRUE((*writer)->commit());
+    if (key == std::string_view("lost")) remove_objects();
+  }
+  ASSERT_TRUE(owner->apply({Backend::Put{"a", "1"}, Backend::Put{"large", std::string(10'000, 'x')}}));
+  const auto reader = open({.create = false, .read_only = true});
+  ASSERT_NE(reader, nullptr);
+  ASSERT_TRUE(owner->erase_blob("k"));
+  ASSERT_TRUE(owner->apply({Backend::Put{"a", "2"}, Backend::Put{"b", "2"}, Backend::Erase{"large"}}));
+
+  // A lost object lets it read to the log's end. Its values stay those of its opening.
+  std::vector<std::byte> out(10);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_TRUE(reader->read_blob("k", 0, out));
+    EXPECT_EQ(out, bytes);
+    EXPECT_EQ(reader->get("a").value_or("?"), "1");
+    EXPECT_EQ(reader->get("b").error().code(), Code::not_found);
+    EXPECT_EQ(reader->get("large").value_or("?"), std::string(10'000, 'x'));
+    std::size_t records = 0;
+    EXPECT_TRUE(reader->scan("", [&](std::string_view, std::string_view) { return ++records > 0; }));
+    EXPECT_EQ(records, 2u);
+    std::vector<std::byte> none(10);
+    EXPECT_EQ(reader->read_blob("lost", 0, none).error().code(), Code::corrupt);
+  }
+
+  remove_objects();  // As if the grace were over.
+  const Status gone = reader->read_blob("k", 0, out);
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().code(), Code::unavailable) << gone.error().message();
+  EXPECT_THAT(gone.error().message(), HasSubstr("open it again"));
+  EXPECT_EQ(reader->get("large").error().code(), Code::unavailable);
 }
 
 TEST_F(BucketTest, ARepositoryRestsThere) {
