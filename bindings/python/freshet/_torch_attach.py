@@ -347,6 +347,14 @@ class Attached:
         self._order_now()
         return self.version
 
+    def forget(self) -> None:
+        """The program wrote parameters in a way that PyTorch does not count, as to `.data`: the next version that the module takes
+        is copied whole. Needed on an NVIDIA GPU alone, where only that is copied which another version wrote; does nothing
+        elsewhere."""
+        with self._lock:
+            if self._copies is not None:
+                self._copies.forget()
+
     def _take(self, lane: _Lane, snapshot: Snapshot) -> None:
         came = view(snapshot)
         check_fits((self._base.named, self._tied), came, f"{snapshot.model}@{snapshot.version}", self._strict)
@@ -485,7 +493,8 @@ def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str | None = N
            for "copy".
            "copy": the bytes are copied into the parameters, whose addresses stay (CUDA graphs, other devices), between
            forwards. On an NVIDIA GPU the copies are queued on the current stream, and only of what another version wrote; forwards
-           on other streams are ordered with them. While a CUDA graph is recorded no version is taken; call refresh() on the
+           on other streams are ordered with them. What the program itself wrote in place is copied again, but for writes to
+           `.data` (some adapters merge so): call forget() after these. While a CUDA graph is recorded no version is taken; call refresh() on the
            stream that replays it, before each replay.
            None: "swap" for a module in the processor's memory, else "copy".
     strict a version with tensors that the module lacks is refused, since it is of another network; False takes it, and

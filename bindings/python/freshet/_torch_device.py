@@ -55,8 +55,11 @@ class _Table:
         self.core = _core.DeviceTensors.bind(opened, rows)
 
     def forget_written(self, named: Mapping[str, torch.Tensor]) -> None:
-        """Those that the program wrote: their owner is not what the table knows."""
+        """Those that the program wrote: their owner is not what the table knows. PyTorch counts no writes of inference tensors."""
         for name, tensor in named.items():
+            if tensor.is_inference():
+                self.core.forget(name)
+                continue
             writes = _writes_of(tensor)
             if writes != self.writes[name]:
                 self.writes[name] = writes
@@ -126,6 +129,11 @@ class DeviceCopies:
             for device, table in self._tables.items():
                 table.core.use(_stream_of(device))
 
+    def forget(self) -> None:
+        """The program wrote tensors in a way that PyTorch does not count: the next refresh copies all."""
+        for table in self._tables.values():
+            table.core.forget(None)
+
     @property
     def may_refresh(self) -> bool:
         return not self._tables or not _is_capturing()
@@ -137,7 +145,7 @@ class DeviceCopies:
 
 
 def _writes_of(tensor: torch.Tensor) -> int:
-    """How often PyTorch wrote the tensor in place."""
+    """How often PyTorch wrote the tensor in place, but for writes to `.data`."""
     return 0 if tensor.is_inference() else tensor._version
 
 

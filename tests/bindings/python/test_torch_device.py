@@ -82,6 +82,34 @@ def test_only_what_another_version_wrote_is_copied(pair, host, world):
     assert (served.first.weight == 5).all() and (served.first.bias == 99).all() and (served.last.bias == 1).all()
 
 
+def test_what_the_program_wrote_unseen_is_copied_again(pair, host, world):
+    served, trained = place(host, Net()).eval(), filled(Net(), 1)
+    with torch.inference_mode():
+        served.register_buffer("seen", torch.from_numpy(host.array(np.zeros(4, np.float32))))
+        trained.register_buffer("seen", torch.ones(4))
+    assert served.seen.is_inference()
+    attached = ft.attach(served, pair[1], mode="copy")
+    published(pair, trained)
+    attached.refresh()
+    host.finish()
+    served.first.bias.data += 98
+    served.seen.numpy()[:] = 99
+    attached.forget()
+    with torch.no_grad():
+        trained.first.weight.fill_(5)
+    published(pair, trained)
+    attached.refresh()
+    host.finish()
+    assert (served.first.weight == 5).all() and (served.first.bias == 1).all() and (served.seen == 1).all()
+    served.seen.numpy()[:] = 99  # Copied again without a word of the program's.
+    with torch.no_grad():
+        trained.first.weight.fill_(6)
+    published(pair, trained)
+    attached.refresh()
+    host.finish()
+    assert (served.first.weight == 6).all() and (served.seen == 1).all()
+
+
 class Reads(torch.nn.Module):
     """Its forward is work of the device: a copy of its weight to where the answer goes."""
 
