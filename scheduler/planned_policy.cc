@@ -41,7 +41,17 @@ struct PlanRequest {
   PlannedKind kind = PlannedKind::fixed;
   std::uint64_t row = 0;  ///< After which it begins.
   Situation situation;
-  std::vector<double> losses;  ///< Of the rows up to it.
+  std::vector<double> losses;  ///< Of the training, of the rows up to it.
+  /// Of the same rows, those that were evaluated, with their losses.
+  std::vector<std::pair<std::uint64_t, double>> evaluations;
+
+  /// The losses that the plan goes by; NaN for a row without one.
+  std::vector<double> losses_that_count() const {
+    if (evaluations.size() < kEvaluationsLeast) return losses;
+    std::vector<double> counted(losses.size(), std::nan(""));
+    for (const auto& [at, loss] : evaluations) counted[at - 1] = loss;
+    return counted;
+  }
 };
 
 struct LivePlan {
@@ -72,7 +82,7 @@ LivePlan make_live_plan(const PlanRequest& request) {
     made.note = clock.error().message();
     return made;
   }
-  auto plan = plan_schedules(*clock, request.losses, planning_options(), kLiveWorkMax);
+  auto plan = plan_schedules(*clock, request.losses_that_count(), planning_options(), kLiveWorkMax);
   if (!plan) {
     made.note = plan.error().message();
     made.rows = fallback_schedule(*clock).rows;
@@ -100,11 +110,16 @@ class PlannedPolicy final : public Policy {
     ++row_;
     if (phase_ == Phase::learns) {
       losses_.push_back(observation.loss);
+      if (std::isfinite(observation.eval_loss)) evaluations_.emplace_back(row_, observation.eval_loss);
       if (row_ < warmup_) return {.publish = false, .reason = "the warm-up is not over"};
       // The version at the warm-up's end tells what a stall costs, so the plan is made after it.
       if (published_row_ < warmup_ && row_ < warmup_ + kWarmupMax)
         return {.publish = true, .reason = "the warm-up is over"};
-      request_ = {.kind = kind_, .row = row_, .situation = situation, .losses = std::move(losses_)};
+      request_ = {.kind = kind_,
+                  .row = row_,
+                  .situation = situation,
+                  .losses = std::move(losses_),
+                  .evaluations = std::move(evaluations_)};
       phase_ = Phase::wants_plan;
       planned_at_ = observation.step;
     }
@@ -131,8 +146,6 @@ class PlannedPolicy final : public Policy {
     published_row_ = row_;
     pass_over(row_);
   }
-
-  void forget_losses() override { std::ranges::fill(losses_, std::nan("")); }
 
   std::string text() const override { return std::string(kNames[static_cast<std::size_t>(kind_)]); }
 
@@ -165,6 +178,7 @@ class PlannedPolicy final : public Policy {
   std::uint64_t row_ = 0;
   std::uint64_t planned_at_ = 0;  ///< The step.
   std::vector<double> losses_;
+  std::vector<std::pair<std::uint64_t, double>> evaluations_;
   PlanRequest request_;
   LivePlan plan_;
   std::size_t next_ = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/policy.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/base/format.h"
@@ -43,67 +45,80 @@ class EpochEnd final : public Policy {
   bool due_ = false;
 };
 
+/// One policy learns the training losses and one the evaluations, all the time, so that either may decide at once.
 class Online final : public Policy {
  public:
   Decision decide(const Observation& observation, const Situation& situation) override {
-    if (by_evaluations_) return decide_by_evaluations(observation, situation);
-    policy_.learn(observation.loss);
-    return weigh(observation, situation);
+    ++steps_;
+    training_.learn(observation.loss);
+    const bool is_evaluated = std::isfinite(observation.eval_loss);
+    if (is_evaluated) learn_evaluation(observation.eval_loss);
+    if (!evaluations_decide()) return weigh(training_, observation, situation, 1);
+    if (!is_evaluated) return {};
+    // An evaluation is a row of the policy's, which comes after as many steps as they usually do.
+    Situation by_rows = situation;
+    by_rows.step *= usual_steps();
+    by_rows.rows_left /= usual_steps();
+    return weigh(evaluations_, observation, by_rows, usual_steps());
   }
   void published(const Observation&) override {
-    policy_.published();
-    any_published_ = true;
+    training_.published();
+    evaluations_.published();
   }
   std::string text() const override { return "online"; }
   bool wants_first_version() const override { return true; }
-  void forget_losses() override {
-    policy_ = OnlinePolicy();
-    if (any_published_) policy_.published();
-    by_evaluations_ = true;
-  }
 
   Explanation explain() const override {
-    const OnlineVerdict& last = policy_.last();
+    const OnlinePolicy& policy = *weighed_by_;
+    const OnlineVerdict& last = policy.last();
     return {.step = weighed_at_,
-            .curve = policy_.outlook().text(),
+            .curve = policy.outlook().text(),
             .served_loss = last.served_loss,
             .present_loss = last.present_loss,
             .gain = last.gain,
             .stall_cost = last.stall_cost,
-            .next_in_steps = last.next_in_rows * steps_each_,
+            .next_in_steps = last.next_in_rows * weighed_rows_,
             .note = {}};
   }
 
  private:
-  Decision weigh(const Observation& observation, const Situation& situation) {
-    const bool publish = policy_.decide(situation);
-    if (policy_.last().row == policy_.row()) weighed_at_ = observation.step;
-    return {.publish = publish, .reason = policy_.last().reason};
+  static constexpr std::uint64_t kIntervals = kEvaluationsLeast;  ///< The newest, whose mean is the usual one.
+  static constexpr double kIntervalsMissed = 4;
+
+  void learn_evaluation(double loss) {
+    evaluations_.learn(loss);
+    at_[count_ % at_.size()] = steps_;
+    ++count_;
+  }
+  std::uint64_t last_at() const { return at_[(count_ - 1) % at_.size()]; }
+  /// Steps between two evaluations; from two evaluations on.
+  double usual_steps() const {
+    const std::uint64_t intervals = std::min(count_ - 1, kIntervals);
+    const std::uint64_t first_at = at_[(count_ - 1 - intervals) % at_.size()];
+    return static_cast<double>(last_at() - first_at) / static_cast<double>(intervals);
+  }
+  bool evaluations_decide() const {
+    return count_ >= kEvaluationsLeast && static_cast<double>(steps_ - last_at()) <= kIntervalsMissed * usual_steps();
   }
 
-  /// An evaluation is a row of the policy's, which comes after as many steps as they came on average. Between two of
-  /// them nothing is learnt and nothing is published.
-  Decision decide_by_evaluations(const Observation& observation, const Situation& situation) {
-    ++steps_;
-    if (!std::isfinite(observation.loss)) return {};
-    if (evaluations_++ == 0) first_at_ = steps_;
-    policy_.learn(observation.loss);
-    if (evaluations_ < 2) return {};
-    steps_each_ = static_cast<double>(steps_ - first_at_) / static_cast<double>(evaluations_ - 1);
-    Situation by_rows = situation;
-    by_rows.step *= steps_each_;
-    by_rows.rows_left /= steps_each_;
-    return weigh(observation, by_rows);
+  Decision weigh(OnlinePolicy& policy, const Observation& observation, const Situation& situation, double row_steps) {
+    const bool publish = policy.decide(situation);
+    if (policy.last().row == policy.row()) {
+      weighed_by_ = &policy;
+      weighed_at_ = observation.step;
+      weighed_rows_ = row_steps;
+    }
+    return {.publish = publish, .reason = policy.last().reason};
   }
 
-  OnlinePolicy policy_;
-  bool any_published_ = false;
-  bool by_evaluations_ = false;
-  std::uint64_t steps_ = 0;  ///< Since evaluations decide; so are the next two.
-  std::uint64_t first_at_ = 0;
-  std::uint64_t evaluations_ = 0;
-  double steps_each_ = 1;
+  OnlinePolicy training_;
+  OnlinePolicy evaluations_;  ///< Its rows are the evaluations.
+  std::uint64_t steps_ = 0;
+  std::uint64_t count_ = 0;  ///< Of evaluations.
+  std::array<std::uint64_t, kIntervals + 1> at_{};  ///< The newest evaluations' steps_.
+  const OnlinePolicy* weighed_by_ = &training_;
   std::uint64_t weighed_at_ = 0;
+  double weighed_rows_ = 1;  ///< Steps of one of its rows.
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 /// The schedules of one run behind one interface: every:N, epoch, Viper's planned schedules, online, and the schedule
 /// for machines that fail. Without I/O and clock: the caller gives the time and the state (scheduler.h measures both).
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,10 @@ struct Decision {
   std::string_view reason = "";  ///< For people; points to static text.
 };
 
+/// A schedule that looks at losses goes by those of evaluations once it has so many of them; until then by training
+/// losses. The two kinds are never compared with each other.
+inline constexpr std::size_t kEvaluationsLeast = 8;
+
 /// A schedule. One thread at a time.
 class Policy {
  public:
@@ -29,9 +34,6 @@ class Policy {
   virtual Decision decide(const Observation& observation, const Situation& situation) = 0;
   /// Reports a publish of the version of the last decided iteration (before any: of the initial version).
   virtual void published(const Observation& observation) = 0;
-  /// The losses so far are of another kind than those to come: training losses, and from now on losses of evaluations,
-  /// with NaN for each iteration without one.
-  virtual void forget_losses() {}
   /// As parse_policy() takes it.
   virtual std::string text() const = 0;
   virtual Explanation explain() const { return {}; }
@@ -48,7 +50,8 @@ class Policy {
 
 /// - "every:N" (N from 1): after each N steps since the last publish.
 /// - "epoch": at each epoch's end.
-/// - "online": online/online_policy.h.
+/// - "online": online/online_policy.h, for training losses and, beside it, for evaluations. Training losses decide again
+///   when no evaluation came for four usual intervals (the mean of the newest eight), until the next one.
 /// - "fixed", "greedy", "optimal": predictor/plan.h. A version is published after `warmup_steps` iterations. The next
 ///   iteration asks for the plan, once, from all losses and times until then: as work for another thread (some 10 ms;
 ///   0.2 s if 100,000 steps are to come), for which no iteration waits. What the plan would have published meanwhile is

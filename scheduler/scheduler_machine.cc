@@ -108,11 +108,6 @@ bool ScheduleMachine::answer(bool publish, std::string_view reason) {
 bool ScheduleMachine::observe(const Observation& observed) {
   Observation observation = observed;
   if (options_.epoch_steps > 0 && observation.step % options_.epoch_steps == 0) observation.epoch_end = true;
-  if (!decides_by_evaluations_ && std::isfinite(observation.eval_loss)) {
-    decides_by_evaluations_ = true;
-    policy_->forget_losses();
-  }
-  if (decides_by_evaluations_) observation.loss = observation.eval_loss;
   measure_step(observation.at);
   last_ = observation;
   ++observations_;

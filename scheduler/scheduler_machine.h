@@ -59,7 +59,6 @@ class ScheduleMachine {
   RunningMedian delivery_;
   RunningMedian persist_;
 
-  bool decides_by_evaluations_ = false;
   std::optional<Observation> last_;
   std::optional<Time> serving_since_;
   std::uint64_t observations_ = 0;

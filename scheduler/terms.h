@@ -17,8 +17,9 @@ struct Observation {
   std::uint64_t step = 0;  ///< Grows by one from iteration to iteration. A step that jumps back starts a new count.
   double loss = 0;         ///< NaN: no loss.
   /// The loss of an evaluation of this iteration's version on data that the training does not see; NaN: none was made.
-  /// From the first one on, evaluations alone decide when to publish, and `loss` counts no more: a model that overfits
-  /// has ever better training losses. `online` then publishes only versions that were evaluated.
+  /// A model that overfits has ever better training losses, so evaluations decide once there are eight, and `loss`
+  /// counts no more. `online` then publishes only versions that were evaluated; if no evaluation comes for four usual
+  /// intervals, `loss` decides until the next one. A plan is made once: from evaluations if the warm-up had eight.
   double eval_loss = std::numeric_limits<double>::quiet_NaN();
   bool epoch_end = false;
   Time at{};

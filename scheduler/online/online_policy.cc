@@ -53,7 +53,8 @@ void OnlinePolicy::learn(double loss) {
 }
 
 void OnlinePolicy::published() {
-  if (served_row_ > 0) {
+  // Of evaluations, several versions may be published between two rows.
+  if (served_row_ > 0 && row() > served_row_) {
     const double interval = static_cast<double>(row() - served_row_);
     usual_interval_ = usual_interval_ > 0 ? (usual_interval_ + interval) / 2 : interval;
   }

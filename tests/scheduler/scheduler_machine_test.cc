@@ -204,9 +204,63 @@ TEST(ScheduleMachine, EvaluationsDecideWhereThereAreSome) {
     EXPECT_GT(between(untold, turned, 3000), 0) << each;
     EXPECT_EQ(between(told, turned, 3000), 0) << each << ": later versions are worse than the served one";
     for (const std::uint64_t step : told.due()) {
-      EXPECT_TRUE(step <= 225 || step % static_cast<std::uint64_t>(each) == 0) << "@" << step << " was not evaluated";
+      EXPECT_TRUE(step <= 400 || step % static_cast<std::uint64_t>(each) == 0) << "@" << step << " was not evaluated";
     }
   }
+}
+
+/// Of a run whose loss falls all the time, evaluated where `evaluates` says so.
+std::vector<std::uint64_t> publishes_of(const std::function<bool(int)>& evaluates) {
+  Loop loop({.schedule = "online", .limits = {.steps = 3000}});
+  loop.start();
+  for (int step = 1; step <= 3000; ++step) {
+    const double loss = 3 / std::sqrt(1 + step / 50.0);
+    loop.step(loss, true, evaluates(step) ? 1.02 * loss : std::nan(""));
+  }
+  return loop.due();
+}
+
+TEST(ScheduleMachine, TrainingLossesDecideUntilThereAreEightEvaluations) {
+  const auto none = publishes_of([](int) { return false; });
+  ASSERT_GT(none.size(), 10U);
+  EXPECT_EQ(publishes_of([](int step) { return step == 1; }), none);
+  EXPECT_EQ(publishes_of([](int step) { return step <= 700 && step % 100 == 0; }), none) << "seven evaluations";
+  const auto often = publishes_of([](int step) { return step % 100 == 0; });
+  const auto until = [](std::vector<std::uint64_t> due, std::uint64_t step) {
+    std::erase_if(due, [&](std::uint64_t one) { return one >= step; });
+    return due;
+  };
+  EXPECT_EQ(until(often, 800), until(none, 800));
+  EXPECT_GT(often.size(), until(often, 800).size());
+  for (const std::uint64_t step : often) EXPECT_TRUE(step < 800 || step % 100 == 0) << step;
+}
+
+TEST(ScheduleMachine, TrainingLossesDecideAgainWhenNoEvaluationComes) {
+  const auto due = publishes_of([](int step) { return step % 20 == 0 && (step <= 1000 || step >= 2000); });
+  const auto between = [&](std::uint64_t from, std::uint64_t to) {
+    return std::ranges::count_if(due, [&](std::uint64_t step) { return step > from && step <= to; });
+  };
+  EXPECT_EQ(between(1000, 1080), 0);
+  EXPECT_GT(between(1080, 1999), 1);
+  EXPECT_GT(between(1999, 3000), 1);
+  for (const std::uint64_t step : due) {
+    EXPECT_TRUE(step < 160 || (step > 1080 && step < 2000) || step % 20 == 0) << step;
+  }
+}
+
+TEST(ScheduleMachine, APlanGoesByTrainingLossesWhereEvaluationsAreFew) {
+  const SchedulerOptions options{.schedule = "optimal", .warmup_steps = 200, .limits = {.steps = 2000}};
+  Loop evaluated(options);
+  Loop trained(options);
+  for (Loop* loop : {&evaluated, &trained}) loop->start();
+  for (int step = 1; step <= 400; ++step) {
+    const double loss = 2 * std::exp(-static_cast<double>(step) / 300) + 0.3;
+    evaluated.step(loss, true, step == 100 || step > 210 ? 7 : std::nan(""));
+    trained.step(loss);
+  }
+  EXPECT_FALSE(trained.last().explanation.curve.empty());
+  EXPECT_EQ(evaluated.last().explanation.curve, trained.last().explanation.curve);
+  EXPECT_EQ(evaluated.due(), trained.due());
 }
 
 /// Another scale than the training's, so that none of its losses may be compared with one.
