@@ -114,7 +114,7 @@ class Online final : public Policy {
   OnlinePolicy training_;
   OnlinePolicy evaluations_;  ///< Its rows are the evaluations.
   std::uint64_t steps_ = 0;
-  std::uint64_t count_ = 0;  ///< Of evaluations.
+  std::uint64_t count_ = 0;                         ///< Of evaluations.
   std::array<std::uint64_t, kIntervals + 1> at_{};  ///< The newest evaluations' steps_.
   const OnlinePolicy* weighed_by_ = &training_;
   std::uint64_t weighed_at_ = 0;

@@ -54,8 +54,9 @@ class Policy {
 ///   when no evaluation came for four usual intervals (the mean of the newest eight), until the next one.
 /// - "fixed", "greedy", "optimal": predictor/plan.h. A version is published after `warmup_steps` iterations. The next
 ///   iteration asks for the plan, once, from all losses and times until then: as work for another thread (some 10 ms;
-///   0.2 s if 100,000 steps are to come), for which no iteration waits. What the plan would have published meanwhile is
-///   published once when it comes. After the plan's end, its longest interval goes on.
+///   0.2 s if 100,000 steps are to come; most of a second after a warm-up of 1,000,000), for which no iteration waits.
+///   What the plan would have published meanwhile is published once when it comes. After the plan's end, its longest
+///   interval goes on.
 /// - "failures:MTBF" and "failures:MTBF:RESTART" (seconds): failure_policy.h.
 /// The message of invalid_argument lists the known schedules, or says that a planned schedule needs a warm-up of 1 to
 /// 1,000,000 steps.

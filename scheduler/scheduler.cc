@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/scheduler.h"
 
+#include <memory>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -38,15 +39,17 @@ class Scheduler::Impl {
 };
 
 void Scheduler::Impl::begin(Policy::Work work) {
+  // The work has all the losses, which a copy of it would have too.
+  const auto shared = std::make_shared<const Policy::Work>(std::move(work));
   const auto carry_out = [this](const Policy::Work& one) {
     const std::function<void()> hand_over = one();
     const MutexLock lock(mutex);
     hand_over();
   };
   try {
-    worker = std::thread([carry_out, work] { carry_out(work); });
+    worker = std::thread([carry_out, shared] { carry_out(*shared); });
   } catch (const std::system_error&) {
-    carry_out(work);
+    carry_out(*shared);
   }
 }
 
