@@ -48,12 +48,6 @@ bool holds_whole(const LaidTensor& tensor, std::uint32_t ranks, std::uint32_t ra
   return false;
 }
 
-/// Whether a step on the axis that the tensor is split along is a whole number of bytes.
-bool has_whole_byte_rows(const LaidTensor& tensor) {
-  const Shape& shape = tensor.spec.shape;
-  return byte_size(tensor.spec.dtype, std::span(shape).subspan(tensor.layout.argument + 1)).has_value();
-}
-
 /// Where the part of rank `rank` begins among so many bytes.
 std::uint64_t cut_at(std::uint64_t bytes, std::uint32_t ranks, std::uint32_t rank) {
   if (rank >= ranks) return bytes;
@@ -97,6 +91,11 @@ class ReplicatedCut {
 };
 
 }  // namespace
+
+bool has_whole_byte_rows(const LaidTensor& tensor) {
+  const Shape& shape = tensor.spec.shape;
+  return byte_size(tensor.spec.dtype, std::span(shape).subspan(tensor.layout.argument + 1)).has_value();
+}
 
 Result<Layout> Layout::parse(std::string_view text) {
   if (text == "replicated") return Layout{};

@@ -55,6 +55,9 @@ struct LaidTensor {
   bool operator==(const LaidTensor&) const = default;
 };
 
+/// Whether a step on the axis that the tensor is split along is a whole number of bytes. REQUIRES: it has that axis.
+bool has_whole_byte_rows(const LaidTensor& tensor);
+
 /// invalid_argument for a bad spec, a split axis that is not there or has rows that begin inside a byte, or a name that
 /// comes twice (with the names of `own` for that many ranks); the message names the tensor.
 Status check_layouts(std::span<const LaidTensor> tensors, std::uint32_t ranks);

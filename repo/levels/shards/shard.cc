@@ -39,6 +39,10 @@ Result<LaidTensor> tensor_from(const wire::Tensor& from) {
   if (tensor.layout.cut == Cut::split && tensor.layout.argument >= tensor.spec.shape.size()) {
     return bad_shard(format("tensor {} is split along an axis that it does not have", tensor.spec.name));
   }
+  if (tensor.layout.cut == Cut::split && !has_whole_byte_rows(tensor)) {
+    return bad_shard(format("tensor {} is split along axis {}, whose rows begin inside a byte", shown(tensor.spec.name),
+                            tensor.layout.argument));
+  }
   return tensor;
 }
 

@@ -130,6 +130,18 @@ TEST(Shard, HeadsComeBackAsTheyWere) {
   EXPECT_EQ((*again)->tensors, table->tensors);
 }
 
+/// Two of f4 share a byte, so no rank's part may begin at an odd one.
+TEST(Shard, ATensorThatIsSplitInsideAByteIsCorrupt) {
+  for (const auto& [shape, axis, is_right] :
+       {std::tuple(Shape{8}, 0U, false), std::tuple(Shape{4, 6}, 1U, false), std::tuple(Shape{4, 6}, 0U, true)}) {
+    const auto table = TensorTable::of(
+        {{.spec = {.name = "f", .dtype = DType::f4, .shape = shape}, .layout = {.cut = Cut::split, .argument = axis}}});
+    const auto decoded = TensorTable::decode(table->encoded, table->digest);
+    EXPECT_EQ(decoded.has_value(), is_right) << axis;
+    if (!decoded) EXPECT_EQ(decoded.error().code(), Code::corrupt);
+  }
+}
+
 /// A list of tensors that no shards can cover would be memory nobody proved.
 TEST(Shard, TensorsThatNobodyStoresAreCorrupt) {
   std::vector<LaidTensor> tensors = some_tensors();
