@@ -40,11 +40,7 @@ std::string reason_without(const VersionName& name, const std::string& message) 
 }
 
 RecordAudit::RecordAudit(const LocalRepository::Impl& impl, const Guarded& guarded, VerifyReport& report)
-    : impl_(impl),
-      backend_(*impl.backend),
-      guarded_(guarded),
-      report_(report),
-      kept_graphs_(impl.backend->derived(kKeptGraphsName).value_or("")) {}
+    : impl_(impl), backend_(*impl.backend), guarded_(guarded), report_(report), kept_graphs_(impl.kept_graphs()) {}
 
 Status RecordAudit::run() {
   FRESHET_TRY(read_segments());

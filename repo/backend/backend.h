@@ -121,9 +121,10 @@ class Backend {
   /// the medium cannot tell. Whoever derives a text from all records notes it, and believes the text while it is the
   /// same.
   virtual std::string state() const { return {}; }
-  /// Nothing if there is no text of that name.
-  virtual std::optional<std::string> derived(std::string_view name) const {
+  /// Nothing if there is no text of that name, or it has more than `bytes_max`.
+  virtual std::optional<std::string> derived(std::string_view name, std::uint64_t bytes_max) const {
     static_cast<void>(name);
+    static_cast<void>(bytes_max);
     return std::nullopt;
   }
   /// Takes the place of the text of that name, or stands behind what it has so far. Nothing is synced, and a failure is

@@ -47,7 +47,9 @@ class BackendWrapper : public Backend {
   }
   Result<DiskUse> disk_use() const override { return inner_->disk_use(); }
   std::string state() const override { return inner_->state(); }
-  std::optional<std::string> derived(std::string_view name) const override { return inner_->derived(name); }
+  std::optional<std::string> derived(std::string_view name, std::uint64_t bytes_max) const override {
+    return inner_->derived(name, bytes_max);
+  }
   void keep_derived(std::string_view name, std::string_view text, Derived where) override {
     inner_->keep_derived(name, text, where);
   }

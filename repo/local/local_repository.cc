@@ -23,6 +23,7 @@ Status check_format(Backend& backend) {
 
 // The segments' sums as one line: the state of the records that they are of, how many, their bytes, and a digest of it.
 constexpr std::string_view kSumsName = "sums";
+constexpr std::uint64_t kSumsBytesMax = 4096;
 
 std::string encode_sums(const std::string& state, const LocalRepository::Impl::SegmentSums& sums) {
   if (state.empty()) return {};
@@ -119,7 +120,7 @@ LocalRepository::Impl::~Impl() {
   const MutexLock lock(mutex);
   if (!catalog.has_segments() || !catalog.unread().empty()) return;
   const std::string sums = encode_sums(backend->state(), {catalog.segments(), catalog.segment_bytes()});
-  if (!sums.empty() && backend->derived(kSumsName) != sums) {
+  if (!sums.empty() && backend->derived(kSumsName, kSumsBytesMax) != sums) {
     backend->keep_derived(kSumsName, sums, Backend::Derived::instead);
   }
 }
@@ -142,7 +143,8 @@ Result<LocalRepository::Impl::SegmentSums> LocalRepository::Impl::segment_sums()
       const MutexLock lock(mutex);
       if (catalog.has_segments()) return SegmentSums{catalog.segments(), catalog.segment_bytes()};
     }
-    if (const auto kept = decode_sums(backend->derived(kSumsName), backend->state()); kept && !was_read) return *kept;
+    if (const auto kept = decode_sums(backend->derived(kSumsName, kSumsBytesMax), backend->state()); kept && !was_read)
+      return *kept;
     FRESHET_TRY(need_segments());
   }
 }

@@ -222,6 +222,7 @@ class LocalRepository::Impl {
   /// After the catalog was read anew, which had these versions before.
   void index_again(const std::vector<StoredVersion>& before) FRESHET_REQUIRES(turn);
   void index_rows(const std::vector<StoredVersion>& rows, StructureIndex& index) FRESHET_EXCLUDES(mutex, keeping);
+  KeptGraphs kept_graphs() const FRESHET_EXCLUDES(mutex);
   /// The greatest commit number that the records have; at least those of the catalog's rows.
   Result<std::uint64_t> greatest_commit(const Catalog& loaded) const;
   /// What a match looks at of a stored architecture. Its digest shows that it passed all checks when it was put, so
@@ -379,19 +380,6 @@ class LocalRepository::Impl {
 
   LateIndex late_index;
   Mutex keeping;  ///< Held while kept graphs are written.
-  /// Made when somebody first needs it: who never retires pays nothing for it.
-  std::optional<References> references FRESHET_GUARDED_BY(turn);
-
-  /// A segment by its content, of each content one; it may have been retired. Made when a put first asks for it.
-  std::optional<std::unordered_map<Digest, SegmentName>> contents FRESHET_GUARDED_BY(turn);
-
-  /// The last segment that was rebuilt in whole for a part of it.
-  struct Rebuilt {
-    SegmentName segment;
-    std::vector<std::byte> bytes;
-  };
-  mutable Mutex rebuilt_mutex;
-  mutable std::shared_ptr<const Rebuilt> rebuilt FRESHET_GUARDED_BY(rebuilt_mutex);
 
   mutable Mutex mutex;
   Catalog catalog FRESHET_GUARDED_BY(mutex);

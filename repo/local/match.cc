@@ -82,7 +82,7 @@ void LocalRepository::Impl::index_again(const std::vector<StoredVersion>& before
 }
 
 void LocalRepository::Impl::index_rows(const std::vector<StoredVersion>& rows, StructureIndex& index) {
-  const KeptGraphs kept(backend->derived(kKeptGraphsName).value_or(""));
+  const KeptGraphs kept = kept_graphs();
   Graphs made;
   std::unordered_set<Digest> live;
   ConfigHashes configs;
@@ -113,6 +113,17 @@ void LocalRepository::Impl::index_rows(const std::vector<StoredVersion>& rows, S
   keep_graphs(kept, made, live);
 }
 
+KeptGraphs LocalRepository::Impl::kept_graphs() const {
+  // Far more than versions need: what has more bytes is not read, and is written anew.
+  constexpr std::uint64_t kBytesMin = std::uint64_t{64} << 20;
+  constexpr std::uint64_t kVersionBytes = std::uint64_t{64} << 10;
+  const std::uint64_t versions = [&] {
+    const MutexLock lock(mutex);
+    return catalog.versions();
+  }();
+  return KeptGraphs(backend->derived(kKeptGraphsName, kBytesMin + versions * kVersionBytes).value_or(""));
+}
+
 void LocalRepository::Impl::keep_graphs(const KeptGraphs& kept, const Graphs& made,
                                         const std::unordered_set<Digest>& live) {
   if (backend->read_only()) return;
@@ -124,7 +135,8 @@ void LocalRepository::Impl::keep_graphs(const KeptGraphs& kept, const Graphs& ma
   for (const Digest& architecture : live) needed += kept.entry(architecture);
   // What a put kept since the text was read may go: whoever misses it makes it again.
   const MutexLock lock(keeping);
-  if (!kept.is_whole() || needed.size() < kept.bytes() / 2) {
+  // Where nothing was kept, there may be a text that is too long to be read.
+  if (!kept.is_whole() || kept.bytes() == 0 || needed.size() < kept.bytes() / 2) {
     backend->keep_derived(kKeptGraphsName, needed + fresh, Backend::Derived::instead);
   } else if (!fresh.empty()) {
     backend->keep_derived(kKeptGraphsName, fresh, Backend::Derived::behind);

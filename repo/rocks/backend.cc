@@ -197,7 +197,9 @@ class RocksBackend final : public Backend {
     if (!store_->db->GetDbIdentity(identity).ok()) return {};
     return format("{} {}", identity, store_->db->GetLatestSequenceNumber());
   }
-  std::optional<std::string> derived(std::string_view name) const override { return read_derived(*store_, name); }
+  std::optional<std::string> derived(std::string_view name, std::uint64_t bytes_max) const override {
+    return read_derived(*store_, name, bytes_max);
+  }
   void keep_derived(std::string_view name, std::string_view text, Derived where) override {
     write_derived(*store_, name, text, where);
   }

@@ -2,6 +2,7 @@
 #include "repo/rocks/derived_texts.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,8 +12,8 @@
 namespace freshet {
 namespace {
 
-/// More than this is not read: a file of that size holds something else.
-constexpr std::uint64_t kDerivedBytesMax = std::uint64_t{4} << 30;
+/// As the files of the database: the umask of the process says who may read them.
+constexpr mode_t kRights = 0666;
 
 std::string derived_path(const RocksStore& store, std::string_view name) {
   return store.folder + "/derived-" + std::string(name);
@@ -20,8 +21,8 @@ std::string derived_path(const RocksStore& store, std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> read_derived(const RocksStore& store, std::string_view name) {
-  Result<FileText> file = read_file(derived_path(store, name), kDerivedBytesMax);
+std::optional<std::string> read_derived(const RocksStore& store, std::string_view name, std::uint64_t bytes_max) {
+  Result<FileText> file = read_file(derived_path(store, name), bytes_max);
   if (!file) return std::nullopt;
   return std::move(file->text);
 }
@@ -32,15 +33,19 @@ void write_derived(RocksStore& store, std::string_view name, std::string_view te
   const std::string path = derived_path(store, name);
   const Bytes bytes = bytes_of(text.data(), text.size());
   if (where == Backend::Derived::behind) {
-    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (file) static_cast<void>(write_all(file.get(), bytes, path));
+    // Of a pipe, neither opening nor writing is to wait for a reader.
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    const FileDescriptor file(::open(path.c_str(), kFlags, kRights));
+    struct stat status {};
+    const bool is_regular = file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode);
+    if (is_regular) static_cast<void>(write_all(file.get(), bytes, path));
     return;
   }
   const std::string fresh = path + ".new";
   ::unlink(fresh.c_str());
   bool is_written = false;
   {
-    const FileDescriptor file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    const FileDescriptor file(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kRights));
     is_written = file && write_all(file.get(), bytes, fresh);
   }
   if (!is_written || ::rename(fresh.c_str(), path.c_str()) != 0) ::unlink(fresh.c_str());

@@ -13,7 +13,7 @@
 
 namespace freshet {
 
-std::optional<std::string> read_derived(const RocksStore& store, std::string_view name);
+std::optional<std::string> read_derived(const RocksStore& store, std::string_view name, std::uint64_t bytes_max);
 void write_derived(RocksStore& store, std::string_view name, std::string_view text, Backend::Derived where);
 
 }  // namespace freshet

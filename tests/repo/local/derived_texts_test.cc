@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What a repository keeps beside its records to be opened quickly: believed only where it fits, and never missed.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 
+#include "core/base/file_descriptor.h"
 #include "repo/local/kept_graphs.h"
 #include "repo/records/records.h"
 #include "tests/repo/world.h"
@@ -117,6 +121,46 @@ TEST_F(DerivedTexts, GraphsOfRetiredVersionsGo) {
   }
   EXPECT_LT(fs::file_size(folder_ / "derived-graphs"), bytes / 2);
   expect_answers(*open_or_die(reader()));
+}
+
+TEST_F(DerivedTexts, ATextThatIsTooLongIsNotReadAndIsWrittenAnew) {
+  const std::uint64_t bytes = fs::file_size(folder_ / "derived-graphs");
+  // A hole takes no disk. Where the bytes are within the limit, they hold no entry.
+  for (const std::uint64_t too_long : {std::uint64_t{5} << 30, (std::uint64_t{64} << 20) + (std::uint64_t{2} << 20)}) {
+    fs::resize_file(folder_ / "derived-graphs", too_long);
+    expect_answers(*open_or_die(reader()));
+    EXPECT_EQ(fs::file_size(folder_ / "derived-graphs"), too_long);
+    expect_answers(*open_or_die(owner()));
+    EXPECT_EQ(fs::file_size(folder_ / "derived-graphs"), bytes);
+  }
+}
+
+TEST_F(DerivedTexts, APutDoesNotWaitForAPipe) {
+  fs::remove(folder_ / "derived-graphs");
+  ASSERT_EQ(::mkfifo((folder_ / "derived-graphs").c_str(), 0600), 0);
+  // With a reader, which reads nothing, the pipe could be opened, and would be full.
+  const FileDescriptor pipe(::open((folder_ / "derived-graphs").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const auto repository = open_or_die(owner());
+  versions_.push_back(make_version("late", test_id(100), test_architecture({50, 60}), nullptr, {}, random_));
+  ASSERT_TRUE(put(*repository, versions_.back()));
+  std::byte byte{};
+  EXPECT_EQ(::read(pipe.get(), &byte, 1), 0) << "something was written into the pipe";
+  expect_answers(*repository);
+}
+
+TEST_F(DerivedTexts, HaveTheRightsThatTheUmaskGives) {
+  const auto rights = [&](const char* name) { return fs::status(folder_ / name).permissions(); };
+  const ::mode_t before = ::umask(0027);
+  fs::remove(folder_ / "derived-graphs");
+  fs::remove(folder_ / "derived-sums");
+  expect_answers(*open_or_die(owner()));
+  EXPECT_EQ(rights("derived-graphs"), fs::perms(0640));
+  EXPECT_EQ(rights("derived-sums"), fs::perms(0640));
+  fs::remove(folder_ / "derived-graphs");
+  versions_.push_back(make_version("late", test_id(100), test_architecture({50, 60}), nullptr, {}, random_));
+  EXPECT_TRUE(put(*open_or_die(owner()), versions_.back()));
+  EXPECT_EQ(rights("derived-graphs"), fs::perms(0640));
+  ::umask(before);
 }
 
 TEST_F(DerivedTexts, AGraphOfAnotherArchitectureIsFoundByVerify) {
