@@ -222,6 +222,13 @@ class LocalRepository::Impl {
   /// After the catalog was read anew, which had these versions before.
   void index_again(const std::vector<StoredVersion>& before) FRESHET_REQUIRES(turn);
   void index_rows(const std::vector<StoredVersion>& rows, StructureIndex& index) FRESHET_EXCLUDES(mutex, keeping);
+  /// The record of the architecture is missing, or is not what its digest says.
+  bool is_damaged(const Digest& architecture) const;
+  /// False: get() would say corrupt for its architecture. Then no version of that architecture is in the index any
+  /// more.
+  bool is_readable(const MatchRow& row) FRESHET_EXCLUDES(mutex);
+  /// A graph that was kept tells nothing of the architecture's record, so that is looked at before its first answer.
+  MatchAnswer readable_match(const MatchQuery& query, const std::optional<VersionId>& excluded) FRESHET_EXCLUDES(mutex);
   KeptGraphs kept_graphs() const FRESHET_EXCLUDES(mutex);
   /// The greatest commit number that the records have; at least those of the catalog's rows.
   Result<std::uint64_t> greatest_commit(const Catalog& loaded) const;
@@ -380,6 +387,22 @@ class LocalRepository::Impl {
 
   LateIndex late_index;
   Mutex keeping;  ///< Held while kept graphs are written.
+  Mutex proved_mutex;
+  /// Whose records had their digests when a match first named a version of them.
+  std::unordered_set<Digest> proved_architectures FRESHET_GUARDED_BY(proved_mutex);
+  /// Made when somebody first needs it: who never retires pays nothing for it.
+  std::optional<References> references FRESHET_GUARDED_BY(turn);
+
+  /// A segment by its content, of each content one; it may have been retired. Made when a put first asks for it.
+  std::optional<std::unordered_map<Digest, SegmentName>> contents FRESHET_GUARDED_BY(turn);
+
+  /// The last segment that was rebuilt in whole for a part of it.
+  struct Rebuilt {
+    SegmentName segment;
+    std::vector<std::byte> bytes;
+  };
+  mutable Mutex rebuilt_mutex;
+  mutable std::shared_ptr<const Rebuilt> rebuilt FRESHET_GUARDED_BY(rebuilt_mutex);
 
   mutable Mutex mutex;
   Catalog catalog FRESHET_GUARDED_BY(mutex);

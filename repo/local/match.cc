@@ -177,6 +177,49 @@ void LocalRepository::Impl::unindex_version(const VersionId& id, std::uint64_t a
   late_index.tell(at_commit, [=](StructureIndex& index) { index.retire(id, at_commit); });
 }
 
+bool LocalRepository::Impl::is_damaged(const Digest& architecture) const {
+  const Result<std::string> stored = backend->get(architecture_key(architecture));
+  if (stored) return digest_of(bytes_of(stored->data(), stored->size())) != architecture;
+  return stored.error().code() == Code::corrupt || stored.error().code() == Code::not_found;
+}
+
+bool LocalRepository::Impl::is_readable(const MatchRow& row) {
+  Digest architecture;
+  {
+    const MutexLock lock(mutex);
+    const auto stored = catalog.row_of(row.id);
+    // It was retired just now, after the answer.
+    if (stored == nullptr || stored->retired) return true;
+    architecture = stored->architecture;
+  }
+  {
+    const MutexLock lock(proved_mutex);
+    if (proved_architectures.count(architecture) != 0) return true;
+  }
+  if (is_damaged(architecture)) {
+    std::vector<VersionId> lost;
+    for (const auto& [name, stored] : stored_versions()) {
+      if (!stored->retired && stored->architecture == architecture) lost.push_back(stored->id);
+    }
+    // Asked once more: a retirement may have erased it, and a put may bring it again for versions that come later.
+    if (is_damaged(architecture)) {
+      for (const VersionId& id : lost) late_index.drop(id);
+      return false;
+    }
+  }
+  const MutexLock lock(proved_mutex);
+  proved_architectures.insert(architecture);
+  return true;
+}
+
+MatchAnswer LocalRepository::Impl::readable_match(const MatchQuery& query, const std::optional<VersionId>& excluded) {
+  for (;;) {
+    MatchAnswer answer = late_index.index().match(query, excluded);
+    // Each round takes versions out of the index.
+    if (std::ranges::all_of(answer.top, [this](const MatchRow& row) { return is_readable(row); })) return answer;
+  }
+}
+
 void LocalRepository::prepare_match() { impl_->need_index(); }
 
 Result<MatchAnswer> LocalRepository::match(const MatchQuery& query) {
@@ -187,12 +230,12 @@ Result<MatchAnswer> LocalRepository::match(const MatchQuery& query) {
     excluded = found.row->id;
   }
   impl_->need_index();
-  if (query.pin_by.empty()) return impl_->late_index.index().match(query, excluded);
+  if (query.pin_by.empty()) return impl_->readable_match(query, excluded);
 
   // Whoever retires takes the turn as well, so what is found here is still there when it is pinned.
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
-  MatchAnswer answer = impl_->late_index.index().match(query, excluded);
+  MatchAnswer answer = impl_->readable_match(query, excluded);
   if (!answer.top.empty()) FRESHET_TRY(impl_->add_pin(answer.top.front().version, query.pin_by, query.pin_terms));
   return answer;
 }

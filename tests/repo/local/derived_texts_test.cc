@@ -163,6 +163,35 @@ TEST_F(DerivedTexts, HaveTheRightsThatTheUmaskGives) {
   ::umask(before);
 }
 
+// The kept graph of an architecture says nothing of its record.
+TEST_F(DerivedTexts, AVersionWhoseArchitectureIsDamagedIsNoAnswer) {
+  const auto best = make_version("best", test_id(100), test_architecture({1, 7, 2, 30}), nullptr, {}, random_);
+  const auto twin = make_version("twin", test_id(101), test_architecture({1, 7, 2, 30}), nullptr, {}, random_);
+  const std::string key = architecture_key(best.manifest.architecture->digest());
+  {
+    const auto repository = open_or_die(owner());
+    ASSERT_TRUE(put(*repository, best));
+    ASSERT_TRUE(put(*repository, twin));
+  }
+  std::string record = *owner()->get(key);
+  record[record.size() / 2] = static_cast<char>(record[record.size() / 2] ^ 1);
+  MatchQuery query;
+  query.graph = MatchGraph::of(*best.manifest.architecture);
+  for (const Backend::Batch& damage :
+       {Backend::Batch{Backend::Put{key, record}}, Backend::Batch{Backend::Erase{key}}}) {
+    ASSERT_TRUE(owner()->apply(damage));
+    for (const bool reads : {true, false}) {
+      const auto repository = open_or_die(reads ? reader() : owner());
+      const auto answer = repository->match(query);
+      ASSERT_TRUE(answer) << answer.error().message();
+      ASSERT_FALSE(answer->top.empty());
+      EXPECT_EQ(answer->top[0].version.model, "m1");
+      EXPECT_TRUE(repository->get(answer->top[0].version));
+      EXPECT_EQ(repository->get({.model = "best", .number = 1}).error().code(), Code::corrupt);
+    }
+  }
+}
+
 TEST_F(DerivedTexts, AGraphOfAnotherArchitectureIsFoundByVerify) {
   const auto graph = MatchGraph::of(*versions_[0].manifest.architecture);
   const Digest other = versions_[1].manifest.architecture->digest();
