@@ -30,6 +30,8 @@ std::optional<std::string> read_derived(const RocksStore& store, std::string_vie
 // A put is not to fail for a text that is not needed, so the room of puts is left alone.
 void write_derived(RocksStore& store, std::string_view name, std::string_view text, Backend::Derived where) {
   if (store.read_only || !store.check_room(text.size())) return;
+  // A folder whose repository was removed meanwhile stays as it was left.
+  if (::access((store.folder + "/CURRENT").c_str(), F_OK) != 0) return;
   const std::string path = derived_path(store, name);
   const Bytes bytes = bytes_of(text.data(), text.size());
   if (where == Backend::Derived::behind) {
