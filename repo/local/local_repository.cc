@@ -130,7 +130,9 @@ Status LocalRepository::Impl::need_segments() {
     const MutexLock lock(mutex);
     if (catalog.has_segments()) return {};
   }
-  // Only who opened it for reading comes here: what he sees does not change.
+  // Only who opened it for reading comes here. A folder's records are as they were when he opened it. Those of RADOS
+  // and of a bucket follow the owner's log, so there the segments may be of a later time than the versions. That does
+  // no harm: a record of a segment is never changed, and who reads a version asks for its segments by name.
   FRESHET_ASSIGN(Catalog::Segments segments, Catalog::read_segments(*backend));
   const MutexLock lock(mutex);
   if (!catalog.has_segments()) catalog.set_segments(std::move(segments));

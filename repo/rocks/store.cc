@@ -94,7 +94,8 @@ rocksdb::DBOptions db_options(const RocksOptions& options, const std::shared_ptr
 enum class Indexes { at_once, late };
 enum class Family { records, blobs, payloads };
 
-// A library without it reads and writes records as they are.
+// A library without zstd writes records as they are. It cannot read what another build compressed: such a repository is
+// opened with a build that has zstd.
 rocksdb::CompressionType record_compression() {
   const std::vector<rocksdb::CompressionType> known = rocksdb::GetSupportedCompressions();
   const bool has_zstd = std::find(known.begin(), known.end(), rocksdb::kZSTD) != known.end();
