@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/s3/credentials.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
+#include <cerrno>
 #include <map>
+#include <system_error>
 
+#include "core/base/file_descriptor.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 
@@ -128,17 +131,32 @@ std::string CredentialSource::origin() const {
 
 Result<Credentials> CredentialSource::load_file() const {
   const std::string from = path();
-  std::ifstream file(from, std::ios::binary);
-  if (!file) {
+  const auto unreadable = [&](std::string_view why) {
+    return fail(Code::failed_precondition,
+                format("{}: the file of credentials cannot be read: {}; correct it, or set AWS_ACCESS_KEY_ID and "
+                       "AWS_SECRET_ACCESS_KEY",
+                       from, why));
+  };
+  // Does not wait for the writer of a pipe.
+  const FileDescriptor file(::open(from.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file && errno == ENOENT) {
     return fail(Code::failed_precondition,
                 format("there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write {}", from));
   }
+  struct stat about {};
+  if (!file || ::fstat(file.get(), &about) != 0) return unreadable(std::generic_category().message(errno));
+  if (!S_ISREG(about.st_mode)) return unreadable("it is not a regular file");
   std::string text(kCredentialFileBytesMax + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (file.bad() || text.size() > kCredentialFileBytesMax) {
-    return fail(Code::failed_precondition, format("{}: the file cannot be read, or is larger than 1 MiB", from));
+  std::size_t filled = 0;
+  while (filled < text.size()) {
+    const ssize_t count = ::read(file.get(), text.data() + filled, text.size() - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return unreadable(std::generic_category().message(errno));
+    if (count == 0) break;
+    filled += static_cast<std::size_t>(count);
   }
+  if (filled > kCredentialFileBytesMax) return unreadable("it is larger than 1 MiB");
+  text.resize(filled);
   return credentials_in(text, profile(), from);
 }
 

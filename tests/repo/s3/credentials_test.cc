@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -76,6 +78,25 @@ TEST(S3Credentials, OtherKindsAreRefusedByName) {
   const VariableEnv lines =
       VariableEnv::with({{"AWS_ACCESS_KEY_ID", "id\r\nx-evil: 1"}, {"AWS_SECRET_ACCESS_KEY", "s"}});
   EXPECT_THAT(CredentialSource(lines).credentials().error().message(), HasSubstr("control character"));
+}
+
+TEST(S3Credentials, AFileThatCannotBeReadIsTold) {
+  TemporaryFolder folder;
+  const auto refusal_of = [](const std::string& path) {
+    const VariableEnv env = VariableEnv::with({{"AWS_SHARED_CREDENTIALS_FILE", path}});
+    const auto refused = CredentialSource(env).credentials();
+    EXPECT_EQ(refused.error().code(), Code::failed_precondition) << path;
+    EXPECT_THAT(refused.error().message(), HasSubstr(path));
+    return refused.error().message();
+  };
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(refusal_of(folder / "pipe"), HasSubstr("it is not a regular file")) << "nobody writes into it";
+  EXPECT_THAT(refusal_of(folder.path()), HasSubstr("it is not a regular file"));
+  std::filesystem::create_symlink("loop", folder / "loop");
+  EXPECT_THAT(refusal_of(folder / "loop"), HasSubstr("cannot be read: Too many levels of symbolic links"));
+  std::ofstream(folder / "large") << std::string((1 << 20) + 1, '#');
+  EXPECT_THAT(refusal_of(folder / "large"), HasSubstr("it is larger than 1 MiB"));
+  EXPECT_THAT(refusal_of(folder / "nothing"), HasSubstr("there are no credentials"));
 }
 
 TEST(S3Credentials, AChangedFileIsReadAgain) {
