@@ -12,6 +12,7 @@
 #include "repo/s3/s3_store.h"
 #include "tests/conformance/object_store_conformance.h"
 #include "tests/repo/s3/shared_seaweed.h"
+#include "tests/support/eventually.h"
 
 namespace freshet {
 namespace {
@@ -81,7 +82,12 @@ TEST_F(SeaweedServed, AKilledServerComesBackWithItsObjects) {
   EXPECT_EQ(creation.error.code(), Code::unavailable) << creation.error.message();
   seaweed().start();
   ASSERT_EQ(seaweed().why_not(), "");
-  const auto got = (*store)->get("log/1", 10, soon());
+  Result<Object> got = fail(Code::unavailable, "");
+  // The server takes requests before it knows again where its objects lie: until then, 500.
+  EXPECT_TRUE(came_true([&] {
+    got = (*store)->get("log/1", 10, soon());
+    return got || got.error().code() != Code::unavailable;
+  }));
   ASSERT_TRUE(got) << got.error().message();
   EXPECT_EQ(got->bytes, "x");
   EXPECT_EQ((*store)->get("log/2", 10, soon()).error().code(), Code::not_found) << "refused is never done";
