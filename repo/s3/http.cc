@@ -200,6 +200,8 @@ HttpOutcome HttpClient::send_on(Line& line, const HttpRequest& request) {
   set_option(CURLOPT_CONNECTTIMEOUT_MS, std::min(milliseconds, static_cast<long>(connect_ms)));
   set_option(CURLOPT_LOW_SPEED_LIMIT, 1L);
   set_option(CURLOPT_LOW_SPEED_TIME, kSilenceMax);
+  // A wish only: a look-up of a name ends at its deadline, and leaves its thread to a server that never answers.
+  static_cast<void>(curl_.curl_easy_setopt(line.easy, CURLOPT_QUICK_EXIT, 1L));
   // Wishes only: after a failed look-up of a name, libcurl 7.88 keeps the buffer that it has, and refuses.
   static_cast<void>(curl_.curl_easy_setopt(line.easy, CURLOPT_BUFFERSIZE, kTransferBufferBytes));
   static_cast<void>(curl_.curl_easy_setopt(line.easy, CURLOPT_UPLOAD_BUFFERSIZE, kTransferBufferBytes));
