@@ -3,7 +3,9 @@
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -159,12 +161,20 @@ Result<OpenedRepository> open_in_rados(const std::string& place, RepositoryAcces
   return open_here(std::move(backend));
 }
 
+/// For those whom this owner keeps out.
+std::string name_of_this_process() {
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host.front() = '\0';
+  return format("{}, process {}", host.front() == '\0' ? "an unknown host" : shown(host.data(), 128), ::getpid());
+}
+
 Result<OpenedRepository> open_in_bucket(const std::string& place, RepositoryAccess access) {
   FRESHET_ASSIGN(const S3Address address, parse_s3_address(place));
   FRESHET_ASSIGN(std::shared_ptr<ObjectStore> store, open_s3_store(address));
   BucketOptions options;
   options.create = access == RepositoryAccess::create || access == RepositoryAccess::own;
   options.read_only = access == RepositoryAccess::read;
+  options.log.self.address = name_of_this_process();
   FRESHET_ASSIGN(std::unique_ptr<Backend> backend, open_bucket_backend(std::move(store), options));
   return open_here(std::move(backend));
 }

@@ -9,6 +9,7 @@
 #include "core/base/format.h"
 #include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
+#include "repo/s3/address.h"
 #include "repo/serve/server.h"
 
 namespace freshet::cli {
@@ -75,6 +76,10 @@ Result<Offered> offer(const Program& program, const ServeArguments& arguments, b
 }
 
 Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
+  if (is_s3_address(program.repository)) {
+    return fail(Code::invalid_argument,
+                program.repository + " is in a bucket, and no provider serves a bucket yet: give --repo FOLDER");
+  }
   if (is_repository_address(program.repository)) {
     return fail(Code::invalid_argument,
                 program.repository + " is not a folder; a provider owns the folder that it serves: give --repo FOLDER");

@@ -44,6 +44,7 @@ TEST(Usage, WrongLinesSayWhatIsWrongAndExitWithTwo) {
       {"provider", "--repo", "x", "--join", "nonsense"},
       {"provider", "--repo", "x", "--reached-at", "tcp://*:7080", "--join", "tcp://127.0.0.1:7081"},
       {"provider", "--repo", "x", "--reached-at", "tcp://127.0.0.1:7080"},  // Nobody is told.
+      {"provider", "--repo", "s3://bucket/net"},
   };
   for (const auto& line : lines) {
     const Ended ended = run(line);
