@@ -2,6 +2,7 @@
 #include "repo/log/log_keeper.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/format.h"
 
@@ -20,17 +21,24 @@ constexpr std::size_t kErasedMax = std::size_t{1} << 16;
 
 void LogKeeper::start(const LogState& state) {
   runs_ = true;
-  records_since_ = state.position() - std::min(state.position(), state.emptied_through());
+  records_since_ = state.position() - std::min(state.position(), state.newest_snapshot());
   bytes_since_ = 0;
-  newest_ = previous_ = 0;
   store_now_.reset();
   ask_again_ = Time{};
+  // The owner before may have ended amid the removals.
+  if (state.previous_snapshot() == 0) return;
+  old_unlisted_ = {Listing::snapshots, Listing::parts};
+  if (state.emptied_through() < state.previous_snapshot()) {
+    search_ = {.low = state.emptied_through(), .high = state.previous_snapshot()};
+  }
 }
 
 void LogKeeper::stop() {
   runs_ = false;
   time_asked_.reset();
+  stamp_ = {};
   writing_.reset();
+  search_.reset();
   emptying_.clear();
   emptied_.clear();
   old_listed_.reset();
@@ -63,7 +71,7 @@ void LogKeeper::on_tick(Time now, LogState& state) {
   ask_time(now, state);
   write_snapshot();
   empty_records(state);
-  remove_old_snapshots();
+  remove_old_snapshots(state);
   erase_condemned(now, state);
   sweep_on();
 }
@@ -89,25 +97,52 @@ void LogKeeper::write_snapshot() {
   }
 }
 
-void LogKeeper::on_snapshot_answer(const Answer& answer) {
+void LogKeeper::on_snapshot_answer(const Answer& answer, LogState& state) {
   writing_->ticket.reset();
   // A part's name is of this attempt only, so it is ours. A head that stands is a snapshot of this position, whoever's.
   if (answer.kind != Answer::Kind::created && answer.kind != Answer::Kind::exists) return;
   if (++writing_->parts_done <= writing_->snapshot.head.parts.size()) return write_snapshot();
-  on_snapshot_stands();
+  on_snapshot_stands(state);
 }
 
-void LogKeeper::on_snapshot_stands() {
-  previous_ = newest_;
-  newest_ = writing_->snapshot.head.position;
+void LogKeeper::on_snapshot_stands(LogState& state) {
+  state.set_snapshot(writing_->snapshot.head.position);
   writing_.reset();
-  if (previous_ == 0) return;
+  if (state.previous_snapshot() == 0) return;
   old_unlisted_ = {Listing::snapshots, Listing::parts};
 }
 
-void LogKeeper::empty_records(const LogState& state) {
+// A snapshot's head knows how far records were emptied when it was made. Else an owner with a short life would look at
+// the same ones each time, and come no further. Records are emptied in their order, nearly: one that a killed owner left
+// between emptied ones may stay as it is, and harms nobody.
+void LogKeeper::search_on(LogState& state) {
+  if (!emptying_.empty()) return;
+  if (search_->low >= search_->high) {
+    state.set_emptied_through(std::max(state.emptied_through(), search_->low));
+    search_.reset();
+    return empty_records(state);
+  }
+  const std::uint64_t middle = search_->low + (search_->high - search_->low + 1) / 2;
+  emptying_[calls_.add(call::Get{.key = record_key(middle), .bytes_max = kRecordBytesMax}, kKeeperCall)] = {
+      .number = middle, .bytes = "", .is_probe = true};
+}
+
+void LogKeeper::on_probe(std::uint64_t number, const Answer& answer, LogState& state) {
+  if (answer.kind != Answer::Kind::found && answer.kind != Answer::Kind::not_found) return;
+  const bool is_found = answer.kind == Answer::Kind::found;
+  const Result<Record> read = decode_record(is_found ? answer.bytes : "", number);
+  if (is_found && read && !read->emptied) {
+    search_->high = number - 1;
+  } else {
+    search_->low = number;
+  }
+  search_on(state);
+}
+
+void LogKeeper::empty_records(LogState& state) {
+  if (search_) return search_on(state);
   std::uint64_t number = state.emptied_through();
-  while (emptying_.size() < kEmptyingMax && ++number <= previous_) {
+  while (emptying_.size() < kEmptyingMax && ++number <= state.previous_snapshot()) {
     const bool known = emptied_.contains(number) ||
                        std::ranges::any_of(emptying_, [&](const auto& one) { return one.second.number == number; });
     if (known) continue;
@@ -117,6 +152,7 @@ void LogKeeper::empty_records(const LogState& state) {
 }
 
 void LogKeeper::on_emptied(Emptying record, const Answer& answer, LogState& state) {
+  if (record.is_probe) return on_probe(record.number, answer, state);
   bool is_done = answer.kind == Answer::Kind::done;
   if (answer.kind == Answer::Kind::found) {
     Result<Record> read = decode_record(answer.bytes, record.number);
@@ -125,7 +161,7 @@ void LogKeeper::on_emptied(Emptying record, const Answer& answer, LogState& stat
     if (!is_done) {
       read->emptied = true;
       read->batches.clear();
-      read->snapshot = newest_;
+      read->snapshot = state.newest_snapshot();
       if (options_.broken == BrokenRule::emptied_records_say_nothing) {
         read->writer = {};
         read->sequence = 0;
@@ -147,11 +183,11 @@ void LogKeeper::on_emptied(Emptying record, const Answer& answer, LogState& stat
   while (emptied_.erase(state.emptied_through() + 1) != 0) state.set_emptied_through(state.emptied_through() + 1);
 }
 
-void LogKeeper::remove_old_snapshots() {
+void LogKeeper::remove_old_snapshots(const LogState& state) {
   if (!old_listed_ && old_.empty() && old_removing_.empty() && !old_unlisted_.empty()) {
     const Listing what = *old_unlisted_.begin();
     // Names come newest first, so everything behind the previous snapshot's is older.
-    const std::string key = snapshot_key(previous_);
+    const std::string key = snapshot_key(state.previous_snapshot());
     const std::string digits = key.substr(kSnapshotPrefix.size());
     old_listed_ = {
         what == Listing::snapshots
@@ -209,6 +245,7 @@ void LogKeeper::on_sweep_page(const Answer& answer, const LogState& state) {
 std::optional<Batch> LogKeeper::take_batch(const LogState& state) {
   if (!runs_ || batch_on_its_way_) return std::nullopt;
   Batch batch;
+  batch.stamp = std::exchange(stamp_, Stamp());
   for (const auto& [id, token] : state.tokens()) {
     const bool over = store_now_ && token.stamp_unix_s && *store_now_ >= *token.stamp_unix_s + token.life_s;
     if (over && batch.ends.size() < kBatchObjectsMax) batch.ends.push_back(id);
@@ -240,10 +277,10 @@ bool LogKeeper::on_answer(Ticket ticket, const Answer& answer, Time now, LogStat
     if (answer.kind != Answer::Kind::done) return true;
     store_now_ = answer.unix_s;
     // A record that came after the question may be later than the answer.
-    const auto stamp = time_for(now);
-    state.stamp(*stamp, asked_at_);
+    const std::int64_t time = *time_for(now);
+    if (time > 0 && state.needs_stamp(asked_at_)) stamp_ = {.unix_s = time, .through = asked_at_};
   } else if (writing_ && writing_->ticket == ticket) {
-    on_snapshot_answer(answer);
+    on_snapshot_answer(answer, state);
   } else if (const auto record = emptying_.find(ticket); record != emptying_.end()) {
     Emptying one = std::move(record->second);
     emptying_.erase(record);

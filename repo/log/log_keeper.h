@@ -53,16 +53,24 @@ class LogKeeper {
   struct Emptying {
     std::uint64_t number = 0;
     std::string bytes;  ///< Not empty: read, and to be replaced by this.
+    bool is_probe = false;
+  };
+  /// Records up to `low` are emptied, records after `high` are not.
+  struct Search {
+    std::uint64_t low = 0;
+    std::uint64_t high = 0;
   };
   enum class Listing : std::uint8_t { snapshots, parts };
 
   void ask_time(Time now, const LogState& state);
   void write_snapshot();
-  void on_snapshot_answer(const Answer& answer);
-  void on_snapshot_stands();
-  void empty_records(const LogState& state);
+  void on_snapshot_answer(const Answer& answer, LogState& state);
+  void on_snapshot_stands(LogState& state);
+  void empty_records(LogState& state);
   void on_emptied(Emptying record, const Answer& answer, LogState& state);
-  void remove_old_snapshots();
+  void search_on(LogState& state);
+  void on_probe(std::uint64_t number, const Answer& answer, LogState& state);
+  void remove_old_snapshots(const LogState& state);
   void erase_condemned(Time now, const LogState& state);
   void sweep_on();
   void on_sweep_page(const Answer& answer, const LogState& state);
@@ -76,15 +84,15 @@ class LogKeeper {
   std::optional<Ticket> time_asked_;
   std::uint64_t asked_at_ = 0;  ///< The position then.
   Time ask_again_{};
+  Stamp stamp_;                            ///< To go with the next batch.
   std::optional<std::int64_t> store_now_;  ///< The last answer: not later than the store's clock shows now.
 
   // Snapshots.
   std::uint64_t attempt_ = 0;
   std::uint64_t records_since_ = 0;
   std::uint64_t bytes_since_ = 0;
-  std::uint64_t newest_ = 0;    ///< The position of the newest snapshot that stands, if known.
-  std::uint64_t previous_ = 0;  ///< Of the one before. Records up to it are emptied.
   std::optional<Writing> writing_;
+  std::optional<Search> search_;  ///< For where the owner before stopped to empty records.
   std::map<Ticket, Emptying> emptying_;
   std::set<std::uint64_t> emptied_;  ///< Beyond the state's emptied_through().
   std::optional<std::pair<Ticket, Listing>> old_listed_;

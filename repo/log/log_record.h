@@ -71,6 +71,14 @@ struct Grant {
   bool operator==(const Grant&) const = default;
 };
 
+/// A time of the store's clock that the owner asked for when record `through` stood. It counts for all tokens and
+/// condemned objects of records up to `through` that have no time yet.
+struct Stamp {
+  std::int64_t unix_s = 0;
+  std::uint64_t through = 0;  ///< 0: no stamp.
+  bool operator==(const Stamp&) const = default;
+};
+
 /// Applied whole, in the order of the fields.
 struct Batch {
   std::vector<Grant> grants;
@@ -79,6 +87,7 @@ struct Batch {
   /// Nobody may name them again; they are erased a grace later. A LogMachine adds those that lose their last name.
   std::vector<ObjectName> condemned;
   std::vector<ObjectName> forgotten;  ///< Condemned ones that are erased, of tokens that have ended.
+  Stamp stamp = {};
   bool operator==(const Batch&) const = default;
 };
 

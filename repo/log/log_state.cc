@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/log/log_state.h"
 
+#include <algorithm>
+
 #include "core/base/format.h"
 
 namespace freshet::log {
@@ -71,6 +73,12 @@ void LogState::apply_batch(const Batch& batch) {
     condemned_.emplace(name, Condemned{.since = position_, .stamp_unix_s = std::nullopt});
   }
   for (const ObjectName& name : batch.forgotten) condemned_.erase(name);
+  if (batch.stamp.through != 0) stamp(batch.stamp.unix_s, batch.stamp.through);
+}
+
+bool LogState::needs_stamp(std::uint64_t through) const {
+  const auto needs = [through](const auto& one) { return !one.second.stamp_unix_s && one.second.since <= through; };
+  return std::ranges::any_of(tokens_, needs) || std::ranges::any_of(condemned_, needs);
 }
 
 void LogState::stamp(std::int64_t unix_s, std::uint64_t through) {

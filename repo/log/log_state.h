@@ -2,8 +2,7 @@
 #pragma once
 
 /// What a log's records up to one of them say: the owner, the values, the upload tokens, the condemned objects. A pure
-/// function of the records, but for the stamps: these are times of the store's clock that the owner noted. Two members
-/// at the same position have the same state.
+/// function of the records: two members at the same position have the same ones.
 
 #include <cstdint>
 #include <functional>
@@ -61,7 +60,17 @@ class LogState {
   Status apply(const Record& record, BrokenRule broken = BrokenRule::none);
   /// Notes the time for all tokens and condemned objects of records up to `through` that have none.
   void stamp(std::int64_t unix_s, std::uint64_t through);
+  /// True: some token or condemned object of a record up to `through` has no time.
+  bool needs_stamp(std::uint64_t through) const;
   void set_emptied_through(std::uint64_t number) { emptied_through_ = number; }
+  /// The positions of the newest snapshot that stands, and of the one before it, as far as this member knows; 0: none.
+  std::uint64_t newest_snapshot() const { return newest_snapshot_; }
+  std::uint64_t previous_snapshot() const { return previous_snapshot_; }
+  /// The owner's new snapshot stands.
+  void set_snapshot(std::uint64_t position) {
+    previous_snapshot_ = newest_snapshot_;
+    newest_snapshot_ = position;
+  }
 
  private:
   friend class SnapshotLoader;
@@ -78,6 +87,8 @@ class LogState {
   std::map<LogId, Token> tokens_;
   std::map<ObjectName, Condemned> condemned_;
   std::uint64_t emptied_through_ = 0;
+  std::uint64_t newest_snapshot_ = 0;
+  std::uint64_t previous_snapshot_ = 0;
 };
 
 /// Whether batches, one after another, may follow a state. The state and the batches outlive the check, unchanged.

@@ -73,6 +73,8 @@ class SnapshotLoader {
     state_.owner_ = head.owner;
     state_.owned_since_ = head.owned_since;
     state_.emptied_through_ = head.emptied_through;
+    state_.newest_snapshot_ = head.position;
+    state_.previous_snapshot_ = head.previous;
   }
 
   bool add(std::string_view part) {
@@ -114,6 +116,7 @@ Result<Snapshot> make_snapshot(const LogState& state, const LogId& writer, std::
                              .owner = *state.owner(),
                              .owned_since = state.owned_since(),
                              .emptied_through = state.emptied_through(),
+                             .previous = state.newest_snapshot(),
                              .parts = {}},
                     .parts = {}};
   PartWriter parts(part_bytes);
@@ -126,8 +129,13 @@ Result<Snapshot> make_snapshot(const LogState& state, const LogId& writer, std::
   if (snapshot.parts.size() > kSnapshotPartsMax) {
     return fail(Code::out_of_space, format("a snapshot has at most {} parts", kSnapshotPartsMax));
   }
+  std::uint64_t bytes = 0;
   for (const std::string& part : snapshot.parts) {
     snapshot.head.parts.push_back({.digest = plain_digest(part), .bytes = part.size()});
+    bytes += part.size();
+  }
+  if (bytes > kSnapshotBytesMax) {
+    return fail(Code::out_of_space, format("a snapshot has at most {} bytes", kSnapshotBytesMax));
   }
   return snapshot;
 }
@@ -140,7 +148,7 @@ std::string encode(const SnapshotHead& head) {
   const stored::LogId owner = stored_id(head.owner.id);
   builder.Finish(stored::CreateLogSnapshotDirect(builder, kLogFormat, head.position, &writer, head.attempt, &owner,
                                                  head.owner.address.c_str(), head.owner.public_key.c_str(),
-                                                 head.owned_since, head.emptied_through, &parts));
+                                                 head.owned_since, head.emptied_through, &parts, head.previous));
   return sealed(builder);
 }
 
@@ -164,15 +172,21 @@ Result<SnapshotHead> decode_snapshot_head(std::string_view bytes, std::uint64_t 
                               .public_key = stored->public_key() == nullptr ? "" : stored->public_key()->str()},
                     .owned_since = stored->owned_since(),
                     .emptied_through = stored->emptied_through(),
+                    .previous = stored->previous(),
                     .parts = {}};
   if (head.owner.address.size() > kAddressBytesMax || head.owner.public_key.size() > kAddressBytesMax ||
-      head.owned_since > position || head.emptied_through > position) {
+      head.owned_since > position || head.emptied_through > position || head.previous >= position) {
     return damaged_snapshot(position, "contradicts itself");
   }
   if (stored->parts() == nullptr) return head;
   if (stored->parts()->size() > kSnapshotPartsMax) return damaged_snapshot(position, "has too many parts");
+  std::uint64_t all = 0;
   for (const stored::LogPart* part : *stored->parts()) {
     if (part->bytes() > 2 * kSnapshotPartBytesMax) return damaged_snapshot(position, "has too large a part");
+    all += part->bytes();
+    if (all > kSnapshotBytesMax) {
+      return damaged_snapshot(position, format("has more than {} bytes", kSnapshotBytesMax));
+    }
     head.parts.push_back({.digest = {.low = part->digest_low(), .high = part->digest_high()}, .bytes = part->bytes()});
   }
   return head;

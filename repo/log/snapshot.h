@@ -19,6 +19,7 @@ namespace freshet::log {
 inline constexpr std::size_t kSnapshotHeadBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kSnapshotPartBytesMax = std::size_t{32} << 20;
 inline constexpr std::size_t kSnapshotPartsMax = 4096;
+inline constexpr std::uint64_t kSnapshotBytesMax = std::uint64_t{2} << 30;  ///< Of all its parts.
 
 struct SnapshotHead {
   struct Part {
@@ -31,6 +32,7 @@ struct SnapshotHead {
   LogMember owner;
   std::uint64_t owned_since = 0;
   std::uint64_t emptied_through = 0;
+  std::uint64_t previous = 0;  ///< The position of the snapshot before it; 0: none is known.
   std::vector<Part> parts;
 };
 
@@ -39,7 +41,7 @@ struct Snapshot {
   std::vector<std::string> parts;
 };
 
-/// A part is a little larger than `part_bytes` at most. out_of_space: too many parts. REQUIRES: the state has an owner,
+/// A part is a little larger than `part_bytes` at most. out_of_space: too many parts, or bytes. REQUIRES: the state has an owner,
 /// and no challenge is unanswered. Only the simulator leaves the tokens out.
 Result<Snapshot> make_snapshot(const LogState& state, const LogId& writer, std::uint64_t attempt,
                                std::size_t part_bytes, bool with_tokens = true);

@@ -127,6 +127,25 @@ TEST(LogRecords, ASnapshotHasTheWholeState) {
   EXPECT_EQ(decode_snapshot_head(encode(snapshot->head), 58).error().code(), Code::corrupt);
 }
 
+TEST(LogRecords, ASnapshotOfTooManyBytesIsRefusedBeforeTheyAreRead) {
+  SnapshotHead head{.position = 5,
+                    .writer = kOwner,
+                    .attempt = 1,
+                    .owner = {.id = kOwner, .address = "", .public_key = ""},
+                    .owned_since = 1,
+                    .emptied_through = 0,
+                    .previous = 0,
+                    .parts = {}};
+  const SnapshotHead::Part part{.digest = {}, .bytes = kSnapshotPartBytesMax};
+  head.parts.assign(kSnapshotBytesMax / kSnapshotPartBytesMax, part);
+  EXPECT_TRUE(decode_snapshot_head(encode(head), 5));
+  head.parts.push_back(part);
+  EXPECT_EQ(decode_snapshot_head(encode(head), 5).error().code(), Code::corrupt);
+  head.parts.clear();
+  head.previous = 5;
+  EXPECT_EQ(decode_snapshot_head(encode(head), 5).error().code(), Code::corrupt) << "a snapshot before itself";
+}
+
 // Each of these can only be the work of a member that breaks the protocol, or of somebody else.
 TEST(LogRecords, AStateRefusesWhatMayNotFollow) {
   LogState begun;
