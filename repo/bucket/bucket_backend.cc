@@ -32,6 +32,9 @@ constexpr std::string_view kProbeFolder = "probe";
 /// So that a batch with them stays far below log::kBatchBytesMax.
 constexpr std::size_t kChangesOfABatch = 8192;
 
+/// A record is read whole. One of more bytes than this is refused, and is damage where it stands.
+constexpr std::uint64_t kRecordTextMax = std::uint64_t{64} << 20;
+
 std::string log_key(char space, std::string_view key) { return std::string(1, space).append(key); }
 
 /// Any thread.
@@ -108,6 +111,10 @@ class BucketBackend final : public Backend {
     Packer packer(*store_, *log_);
     std::vector<log::Change> changes;
     for (const auto& [key, value] : last) {
+      if (value != nullptr && value->size() > kRecordTextMax) {
+        return fail(Code::out_of_space,
+                    format("a record has at most {} bytes; {} has {}", kRecordTextMax, key, value->size()));
+      }
       if (value != nullptr && value->size() > log::kInlineBytesMax) {
         FRESHET_TRY(packer.add(key, bytes_of(value->data(), value->size())));
         continue;
@@ -310,6 +317,9 @@ class BucketBackend final : public Backend {
   }
 
   Status read_text(const log::Value& value, std::string& text) const {
+    if (value.bytes() > kRecordTextMax) {
+      return fail(Code::corrupt, format("a record has {} bytes: more than {}", value.bytes(), kRecordTextMax));
+    }
     text.assign(static_cast<std::size_t>(value.bytes()), '\0');
     MutableBytes rest(reinterpret_cast<std::byte*>(text.data()), text.size());
     FRESHET_TRY(read_places(value, 0, rest));
