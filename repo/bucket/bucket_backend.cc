@@ -27,6 +27,8 @@ constexpr Duration kOpenMax = std::chrono::seconds(30);
 constexpr Duration kReadMax = std::chrono::minutes(2);
 /// Longer than a member of the log keeps a batch.
 constexpr Duration kAppendMax = std::chrono::seconds(30);
+/// A longer sweep goes on behind.
+constexpr Duration kSweepMax = std::chrono::seconds(30);
 constexpr Duration kSettleMax = std::chrono::seconds(30);
 constexpr std::string_view kProbeFolder = "probe";
 /// So that a batch with them stays far below log::kBatchBytesMax.
@@ -95,7 +97,9 @@ class BucketBackend final : public Backend {
 
   Status reclaim() override {
     FRESHET_TRY(check_writable());
-    return append({});
+    FRESHET_TRY(append({}));
+    // Uploads of writers that were killed.
+    return log_->sweep(deadline_in(kSweepMax));
   }
 
   Status apply(const Batch& batch) override {

@@ -42,7 +42,7 @@ class LogKeeper {
 
   /// Looks through all uploaded objects once.
   void sweep() { sweep_wanted_ = true; }
-  bool is_sweeping() const { return sweep_wanted_ || sweep_page_.has_value(); }
+  bool is_sweeping() const { return sweep_wanted_ || sweep_page_.has_value() || !swept_.empty(); }
 
  private:
   struct Writing {

@@ -240,12 +240,15 @@ Result<ObjectName> LogStore::draw_object() {
   return ObjectName{.token = machine_.own_token(), .draw = draw};
 }
 
-Status LogStore::sweep() {
+Status LogStore::sweep(Time deadline) {
   const MutexLock lock(mutex_);
   if (machine_.role() != Role::owns) {
     return fail(Code::failed_precondition, "this process does not own the repository's log: it cannot sweep");
   }
   machine_.sweep();
+  while (machine_.role() == Role::owns && machine_.is_sweeping() && !machine_.error()) {
+    if (!changed_.wait_until(mutex_, deadline)) break;
+  }
   return {};
 }
 

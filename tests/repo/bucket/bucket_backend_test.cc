@@ -187,6 +187,25 @@ TEST_F(BucketTest, AReaderKeepsWhatItOpened) {
   EXPECT_EQ(reader->get("large").error().code(), Code::unavailable);
 }
 
+TEST_F(BucketTest, UploadsWithoutANameGoWithTheNextCollections) {
+  // Somebody uploaded under a token that the log does not know, or knows no more.
+  const std::string key = log::object_key({.token = {.high = 1, .low = 2}, .draw = 3});
+  const std::vector<std::byte> bytes(10, std::byte{7});
+  BucketOptions options;
+  options.log.grace_s = 0;
+  options.log.ask_time = std::chrono::milliseconds(20);
+  const auto owner = open(options);
+  ASSERT_NE(owner, nullptr);
+  ASSERT_EQ(store_->create(key, bytes, deadline_in(std::chrono::minutes(1))).outcome, Created::created);
+  ASSERT_TRUE(owner->apply({Backend::Put{"large", std::string(10'000, 'x')}}));
+  EXPECT_EQ(objects("objects/"), 2u);
+  // One collection condemns it; it goes after the grace, behind.
+  const Time deadline = deadline_in(std::chrono::minutes(1));
+  while (objects("objects/") > 1 && system_clock().now() < deadline) ASSERT_TRUE(owner->reclaim());
+  EXPECT_EQ(objects("objects/"), 1u);
+  EXPECT_EQ(owner->get("large").value_or("?"), std::string(10'000, 'x'));
+}
+
 TEST_F(BucketTest, ARepositoryRestsThere) {
   for (int round = 0; round < 2; ++round) {
     auto opened = Repository::open(open(), {});
