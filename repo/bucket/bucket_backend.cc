@@ -10,6 +10,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/base/mutex.h"
 #include "repo/bucket/packer.h"
 #include "repo/bucket/store_caller.h"
@@ -237,7 +238,8 @@ class BucketBackend final : public Backend {
 
   /// Appends the changes, and the erasures that wait. All changes of records are in one batch; blobs may be in several.
   Status append(std::vector<log::Change> changes) {
-    std::set<std::string, std::less<>> taken = take_erased(changes);
+    using Keys = std::set<std::string, std::less<>>;
+    FRESHET_ASSIGN(const Keys taken, take_erased(changes));
     for (const std::string& key : taken) changes.push_back({.key = log_key(kBlobKey, key), .value = std::nullopt});
     Status appended;
     const bool may_split = changes.empty() || changes.front().key.front() == kBlobKey;
@@ -260,15 +262,28 @@ class BucketBackend final : public Backend {
     return appended;
   }
 
+  bool is_being_erased(const std::vector<log::Change>& changes) const FRESHET_REQUIRES(mutex_) {
+    for (const log::Change& change : changes) {
+      if (change.key.front() == kBlobKey && erasing_.contains(std::string_view(change.key).substr(1))) return true;
+    }
+    return false;
+  }
+
   /// The erasures for this batch. A blob that is written anew is not erased; and it is not written while its erasure is
   /// on its way in another batch, which might come later.
-  std::set<std::string, std::less<>> take_erased(const std::vector<log::Change>& changes) {
+  Result<std::set<std::string, std::less<>>> take_erased(const std::vector<log::Change>& changes) {
     const MutexLock lock(mutex_);
+    // An append ends within half a minute.
+    while (is_being_erased(changes)) {
+      erased_changed_.wait_until(mutex_, Interruption::next_look(deadline_in(kAppendMax)));
+      mutex_.unlock();
+      const Status wanted = Interruption::check();
+      mutex_.lock();
+      FRESHET_TRY(wanted);
+    }
     for (const log::Change& change : changes) {
       if (change.key.front() != kBlobKey) continue;
       const std::string_view key = std::string_view(change.key).substr(1);
-      // An append ends within half a minute.
-      while (erasing_.contains(key)) erased_changed_.wait(mutex_);
       if (const auto found = erased_.find(key); found != erased_.end()) erased_.erase(found);
     }
     std::set<std::string, std::less<>> taken = std::exchange(erased_, {});

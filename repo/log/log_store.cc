@@ -8,6 +8,7 @@
 #include "core/base/deadline.h"
 #include "core/base/env.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 
 namespace freshet::log {
 namespace {
@@ -131,13 +132,26 @@ bool LogStore::is_empty() const {
   return machine_.state().position() == 0;
 }
 
+Result<bool> LogStore::wait(Time deadline) {
+  const Time look = Interruption::next_look(deadline);
+  const bool is_over = !changed_.wait_until(mutex_, look) && look == deadline;
+  if (!Interruption::is_possible()) return !is_over;
+  // Who is asked may wait for a lock of Python's, whose holder may wait for this one.
+  mutex_.unlock();
+  const Status wanted = Interruption::check();
+  mutex_.lock();
+  if (!wanted) return fail(wanted.error());
+  return !is_over;
+}
+
 Status LogStore::claim(Time deadline) {
   const MutexLock lock(mutex_);
   machine_.claim(boot_now());
   pump();
   while (machine_.role() == Role::claims) {
     if (machine_.error()) return fail(*machine_.error());
-    if (!changed_.wait_until(mutex_, deadline)) {
+    FRESHET_ASSIGN(const bool in_time, wait(deadline));
+    if (!in_time) {
       return fail(Code::timed_out, machine_.trouble() ? machine_.trouble()->message()
                                                       : "the claim of the repository's log is not settled yet");
     }
@@ -153,8 +167,8 @@ Status LogStore::apply(Batch batch, Time deadline) {
   // The machine ends each batch by a time of its own. So the caller's wait ends, and the line goes with it.
   const auto waits = batches_.emplace(number, std::nullopt).first;
   pump();
-  bool in_time = true;
-  while (!waits->second && in_time && !machine_.error()) in_time = changed_.wait_until(mutex_, deadline);
+  Result<bool> in_time = true;
+  while (!waits->second && in_time && *in_time && !machine_.error()) in_time = wait(deadline);
   const std::optional<BatchEnd> end = std::move(waits->second);
   batches_.erase(waits);
   if (end && end->outcome == BatchEnd::Outcome::applied) return {};
@@ -166,14 +180,18 @@ Status LogStore::apply(Batch batch, Time deadline) {
     return fail(error.code() == Code::timed_out ? Code::unavailable : error.code(),
                 "the change was not stored: " + error.message());
   }
-  return fail(Code::timed_out, "the change may be stored, or may be stored later: " + error.message());
+  const bool is_interrupted = !end && !machine_.error() && !in_time;
+  return fail(is_interrupted ? Code::cancelled : Code::timed_out,
+              "the change may be stored, or may be stored later: " +
+                  (is_interrupted ? in_time.error().message() : error.message()));
 }
 
 Status LogStore::settle(Time deadline) {
   const MutexLock lock(mutex_);
   while (machine_.role() == Role::owns && !(machine_.is_settled() && machine_.may_answer(boot_now()))) {
     if (machine_.error()) return fail(*machine_.error());
-    if (!changed_.wait_until(mutex_, deadline)) {
+    FRESHET_ASSIGN(const bool in_time, wait(deadline));
+    if (!in_time) {
       return fail(Code::timed_out,
                   machine_.trouble() ? machine_.trouble()->message() : "the object store did not answer");
     }
@@ -224,7 +242,8 @@ Status LogStore::look(Time deadline) {
   pump();
   while (!machine_.end_seen() || *machine_.end_seen() < begun) {
     if (machine_.error()) return fail(*machine_.error());
-    if (!changed_.wait_until(mutex_, deadline)) {
+    FRESHET_ASSIGN(const bool in_time, wait(deadline));
+    if (!in_time) {
       return fail(machine_.trouble().value_or(Error(Code::timed_out, "the object store did not answer")));
     }
   }
@@ -247,7 +266,8 @@ Status LogStore::sweep(Time deadline) {
   }
   machine_.sweep();
   while (machine_.role() == Role::owns && machine_.is_sweeping() && !machine_.error()) {
-    if (!changed_.wait_until(mutex_, deadline)) break;
+    FRESHET_ASSIGN(const bool in_time, wait(deadline));
+    if (!in_time) break;
   }
   return {};
 }

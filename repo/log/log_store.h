@@ -5,7 +5,8 @@
 /// Backend needs for its records: batches that are applied whole, values by key, scans. Objects' bytes do not go
 /// through it: whoever wants them asks the object store for the places of a value.
 ///
-/// Any thread. Each call ends by its deadline, or a little later.
+/// Any thread. Each call ends by its deadline, or a little later; or with cancelled, when the thread's Interruption
+/// (core/base/interruption.h) wants it.
 
 #include <cstdint>
 #include <deque>
@@ -93,6 +94,9 @@ class LogStore {
   void pump() FRESHET_REQUIRES(mutex_);
   bool take_call(bool urgent_only, Call& call) FRESHET_REQUIRES(mutex_);
   Status may_read() const FRESHET_REQUIRES(mutex_);
+  /// Waits for a change of the machine; the mutex is free meanwhile. False: the deadline is over. cancelled: this
+  /// thread's Interruption wants it.
+  Result<bool> wait(Time deadline) FRESHET_REQUIRES(mutex_);
 
   const std::shared_ptr<StoreCaller> store_;
   const Options options_;

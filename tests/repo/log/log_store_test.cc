@@ -12,6 +12,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/base/mutex.h"
 
 namespace freshet::log {
@@ -158,6 +159,20 @@ TEST_F(LogStoreTest, AnOwnerThatIsCutOffAnswersNoMoreOnceItIsReplaced) {
   ASSERT_TRUE(standby->apply(put("k", "w"), soon()));
   EXPECT_EQ(text(*standby, "k"), "w");
   EXPECT_FALSE(owner->apply(put("k", "x"), deadline_in(std::chrono::milliseconds(300))));
+}
+
+TEST_F(LogStoreTest, AnInterruptionEndsAWait) {
+  const auto way = std::make_shared<WayToStore>(store_);
+  const auto owner = open_member("a", way);
+  ASSERT_TRUE(owner->claim(soon()));
+  way->cut();
+  const auto other = open_member("b");
+  std::atomic<bool> wanted = false;
+  const Interruption interruption([&wanted] { return wanted.exchange(true); });  // The second look, and later ones.
+  EXPECT_EQ(other->claim(soon()).error().code(), Code::cancelled) << "it waits for the owner's answer";
+  const Status applied = owner->apply(put("k", "v"), soon());
+  ASSERT_FALSE(applied);
+  EXPECT_EQ(applied.error().code(), Code::cancelled) << applied.error().message();
 }
 
 TEST_F(LogStoreTest, BatchesThatWaitShareARecord) {
