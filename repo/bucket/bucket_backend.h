@@ -24,6 +24,9 @@ struct BucketOptions {
   /// readable for LogOptions::grace_s; then reads of them answer unavailable, and a new opening sees the present state.
   bool read_only = false;
 };
+/// Once another process owns the repository, reads and writes answer unavailable, with its address. An open Repository has
+/// names in its memory, and answers them until its next read of a record, or write.
+///
 /// Ends within 30 s. Errors:
 ///   not_found: there is no repository, and `create` is false or `read_only` is true.
 ///   unavailable: another process owns it and lives; its address is told.

@@ -156,7 +156,10 @@ Status LogStore::claim(Time deadline) {
                                                       : "the claim of the repository's log is not settled yet");
     }
   }
-  if (machine_.role() == Role::owns) return {};
+  if (machine_.role() == Role::owns) {
+    has_owned_ = true;
+    return {};
+  }
   if (machine_.error()) return fail(*machine_.error());
   return fail(machine_.claim_error().value_or(Error(Code::unavailable, "this process does not own the repository")));
 }
@@ -203,6 +206,12 @@ Status LogStore::settle(Time deadline) {
 Status LogStore::may_read() const {
   if (machine_.error()) return fail(*machine_.error());
   const bool owned = machine_.role() == Role::owns || machine_.role() == Role::ending;
+  if (!owned && has_owned_) {
+    const auto& owner = machine_.state().owner();
+    return fail(Code::unavailable,
+                format("this process owns the repository no more: {} took it over; open it again",
+                       !owner || owner->address.empty() ? "another process" : "the process at " + owner->address));
+  }
   if (!owned || machine_.may_answer(boot_now())) return {};
   return fail(Code::unavailable,
               format("the object store has not answered for {} s: another process may own the repository by now{}",

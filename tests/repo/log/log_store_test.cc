@@ -62,6 +62,7 @@ class WayToStore final : public StoreCaller {
   }
 
   void cut() { cut_ = true; }
+  void join() { cut_ = false; }
 
  private:
   const std::shared_ptr<StoredObjects> store_;
@@ -159,6 +160,23 @@ TEST_F(LogStoreTest, AnOwnerThatIsCutOffAnswersNoMoreOnceItIsReplaced) {
   ASSERT_TRUE(standby->apply(put("k", "w"), soon()));
   EXPECT_EQ(text(*standby, "k"), "w");
   EXPECT_FALSE(owner->apply(put("k", "x"), deadline_in(std::chrono::milliseconds(300))));
+}
+
+TEST_F(LogStoreTest, AnOwnerThatWasReplacedAnswersNoMore) {
+  const auto way = std::make_shared<WayToStore>(store_);
+  const auto owner = open_member("a", way, kLong, std::chrono::milliseconds(500));
+  ASSERT_TRUE(owner->claim(soon()));
+  way->cut();
+  const auto other = open_member("tcp://other:1", nullptr, kLong, std::chrono::milliseconds(500));
+  ASSERT_TRUE(other->claim(soon()));
+  way->join();
+  ASSERT_TRUE(owner->look(soon()));
+  EXPECT_EQ(owner->role(), Role::follows);
+  const auto value = owner->get("k");
+  ASSERT_FALSE(value);
+  EXPECT_EQ(value.error().code(), Code::unavailable);
+  EXPECT_NE(value.error().message().find("tcp://other:1"), std::string::npos) << value.error().message();
+  EXPECT_FALSE(owner->scan("", [](std::string_view, const Value&) { return true; }));
 }
 
 TEST_F(LogStoreTest, AnInterruptionEndsAWait) {
