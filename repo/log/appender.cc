@@ -27,7 +27,8 @@ void Appender::begin(Record record, Time now) {
 
 void Appender::send(Time now) {
   start_ = now;
-  ticket_ = calls_.add(call::Create{.key = record_key(record_->number), .bytes = bytes_}, kAppendCall);
+  ticket_ = calls_.add(call::Create{.key = record_key(record_->number), .bytes = bytes_},
+                       kAppendCall + time_to_carry(bytes_.size()));
 }
 
 void Appender::on_tick(Time now) {

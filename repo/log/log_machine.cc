@@ -283,7 +283,7 @@ Result<std::uint64_t> LogMachine::append(Batch batch, Time now) {
                       .from = From::caller,
                       .batch = std::move(batch),
                       .bytes = bytes,
-                      .deadline = now + options_.append});
+                      .deadline = now + options_.append + time_to_carry(bytes)});
   waiting_bytes_ += bytes;
   update(now);
   return last_batch_;

@@ -25,7 +25,7 @@ struct LogOptions {
   Duration answers = std::chrono::milliseconds(4500);
   /// A challenger waits so long for the owner's answer. Longer than `answers`, since two clocks' rates differ.
   Duration challenge = std::chrono::seconds(5);
-  /// A batch that is not applied after so long ends with timed_out.
+  /// A batch that is not applied after so long, and a second for each of its megabytes, ends with timed_out.
   Duration append = std::chrono::seconds(10);
   std::size_t waiting_batches_max = 4096;
   std::size_t waiting_bytes_max = std::size_t{64} << 20;

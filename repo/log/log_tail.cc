@@ -9,6 +9,9 @@ namespace freshet::log {
 namespace {
 
 constexpr Duration kTailCall = std::chrono::milliseconds(1500);
+/// A look is short. But a large record is on its way for longer on a slow line: each try that comes to nothing has a
+/// longer successor.
+constexpr Duration kTailCallMax = std::chrono::seconds(12);
 constexpr Duration kSnapshotCall = std::chrono::seconds(30);
 constexpr Duration kTailPause = std::chrono::milliseconds(200);
 constexpr std::uint64_t kWindowMax = 32;
@@ -57,7 +60,7 @@ void LogTail::ask_records(Time now) {
   asked_to_ = std::max(asked_to_, state_.position());
   while (asked_to_ < state_.position() + window_) {
     const std::uint64_t number = ++asked_to_;
-    asked_[calls_.add(call::Get{.key = record_key(number), .bytes_max = kRecordBytesMax}, kTailCall)] = {
+    asked_[calls_.add(call::Get{.key = record_key(number), .bytes_max = kRecordBytesMax}, record_call_)] = {
         .number = number, .start = now};
   }
 }
@@ -107,6 +110,7 @@ bool LogTail::on_answer(Ticket ticket, Answer& answer, Time now, std::vector<See
   if (answer.kind == Answer::Kind::failed) {
     trouble_ = answer.error;
     if (phase_ == Phase::looks) {
+      record_call_ = std::min<Duration>(2 * record_call_, kTailCallMax);
       forget_asked();  // Later records that are still on their way are asked for again.
     } else if (phase_ == Phase::parts) {
       parts_asked_ = 0;
@@ -116,6 +120,7 @@ bool LogTail::on_answer(Ticket ticket, Answer& answer, Time now, std::vector<See
     return true;
   }
   trouble_.reset();
+  record_call_ = kTailCall;
   switch (phase_) {
     case Phase::listing: on_listing(answer, now); break;
     case Phase::head: on_head(answer, now); break;

@@ -92,6 +92,7 @@ class LogTail {
   std::map<std::uint64_t, Arrived> arrived_;
   std::uint64_t window_ = 1;  ///< Records asked for at a time; grows while there are more.
   std::uint64_t asked_to_ = 0;
+  Duration record_call_ = std::chrono::milliseconds(1500);  ///< A read of a record may take so long.
 
   // Of a start from a snapshot.
   std::uint64_t snapshot_ = 0;
