@@ -25,6 +25,7 @@ constexpr char kRecordKey = 'r';  ///< + the record's key.
 constexpr char kBlobKey = 'b';    ///< + the blob's key: where it lies.
 
 constexpr Duration kOpenMax = std::chrono::seconds(30);
+constexpr Duration kFirstCallMax = std::chrono::seconds(8);
 constexpr Duration kReadMax = std::chrono::minutes(2);
 /// Longer than a member of the log keeps a batch.
 constexpr Duration kAppendMax = std::chrono::seconds(30);
@@ -49,7 +50,7 @@ class BucketBackend final : public Backend {
     const Time deadline = deadline_in(kOpenMax);
     // Wrong keys and missing buckets are told at once, and by their own names: a log's member would try on. A listing
     // makes no bucket; with some stores an upload does.
-    FRESHET_TRY(store_->list("", "", 1, deadline));
+    FRESHET_TRY(store_->list("", "", 1, deadline_in(kFirstCallMax)));
     FRESHET_ASSIGN(log_, in_place(log::LogStore::open(std::make_shared<ObjectStoreCaller>(store_),
                                                       {.log = options.log, .open_within = kOpenMax})));
     if (log_->is_empty()) {

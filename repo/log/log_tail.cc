@@ -107,6 +107,11 @@ bool LogTail::on_answer(Ticket ticket, Answer& answer, Time now, std::vector<See
   const Asked asked = found->second;
   asked_.erase(found);
   if (error_) return true;
+  if (answer.kind == Answer::Kind::failed && answer.error.code() == Code::out_of_space) {
+    // No try reads it: no member makes so large an object.
+    stop(Error(Code::corrupt, "an object of the repository's log is none of Freshet: " + answer.error.message()));
+    return true;
+  }
   if (answer.kind == Answer::Kind::failed) {
     trouble_ = answer.error;
     if (phase_ == Phase::looks) {

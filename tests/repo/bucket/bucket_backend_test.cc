@@ -206,6 +206,18 @@ TEST_F(BucketTest, UploadsWithoutANameGoWithTheNextCollections) {
   EXPECT_EQ(owner->get("large").value_or("?"), std::string(10'000, 'x'));
 }
 
+TEST_F(BucketTest, AForeignObjectInTheLogIsDamage) {
+  ASSERT_NE(open(), nullptr);
+  const auto page = store_->list(log::kRecordPrefix, "", 1, deadline_in(std::chrono::minutes(1)));
+  ASSERT_TRUE(page);
+  const auto last = log::parse_record_key(page->objects.front().key);
+  ASSERT_TRUE(last);
+  const std::vector<std::byte> foreign(log::kRecordBytesMax + 1, std::byte{7});
+  ASSERT_EQ(store_->create(log::record_key(*last + 1), foreign, deadline_in(std::chrono::minutes(1))).outcome,
+            Created::created);
+  EXPECT_EQ(open_bucket_backend(store_, {}).error().code(), Code::corrupt);
+}
+
 TEST_F(BucketTest, ARepositoryRestsThere) {
   for (int round = 0; round < 2; ++round) {
     auto opened = Repository::open(open(), {});
