@@ -44,7 +44,6 @@ TEST(Usage, WrongLinesSayWhatIsWrongAndExitWithTwo) {
       {"provider", "--repo", "x", "--join", "nonsense"},
       {"provider", "--repo", "x", "--reached-at", "tcp://*:7080", "--join", "tcp://127.0.0.1:7081"},
       {"provider", "--repo", "x", "--reached-at", "tcp://127.0.0.1:7080"},  // Nobody is told.
-      {"provider", "--repo", "s3://bucket/net"},
   };
   for (const auto& line : lines) {
     const Ended ended = run(line);
@@ -163,6 +162,12 @@ TEST(Stdout, AReaderThatLeavesIsNoError) {
   const Ended ended = program.wait();
   EXPECT_EQ(ended.exit_code, 0);
   EXPECT_EQ(ended.err, "");
+}
+
+TEST(Usage, NoProviderServesABucket) {
+  const Ended ended = run({"provider", "--repo", "s3://bucket/net"});
+  EXPECT_EQ(ended.exit_code, 1) << ended.err;
+  EXPECT_NE(ended.err.find("no provider serves a bucket yet"), std::string::npos) << ended.err;
 }
 
 }  // namespace
