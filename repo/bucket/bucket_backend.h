@@ -20,12 +20,13 @@ struct BucketOptions {
   /// Asks a store without the repository whether its creations exclude each other, before the repository begins. False
   /// only for a store that was asked already.
   bool check_exclusion = true;
-  /// Opens the repository beside its owner: the state at the end of open(), unchanging. Bytes that the owner erases stay
-  /// readable for LogOptions::grace_s; then reads of them answer unavailable, and a new opening sees the present state.
+  /// Opens the repository beside its owner: the state at the end of open(), unchanging. Bytes that the owner erases
+  /// stay readable for LogOptions::grace_s; then reads of them answer unavailable, and a new opening sees the present
+  /// state.
   bool read_only = false;
 };
-/// Once another process owns the repository, reads and writes answer unavailable, with its address. An open Repository has
-/// names in its memory, and answers them until its next read of a record, or write.
+/// Once another process owns the repository, reads and writes answer unavailable, with its address. An open Repository
+/// has names in its memory, and answers them until its next read of a record, or write.
 ///
 /// Ends within 30 s. Errors:
 ///   not_found: there is no repository, and `create` is false or `read_only` is true.

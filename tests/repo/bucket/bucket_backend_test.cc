@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/deadline.h"
+#include "repo/bucket/store_caller.h"
 #include "repo/object_store/memory_object_store.h"
 #include "repo/repository.h"
 #include "tests/conformance/backend_conformance.h"
@@ -204,6 +205,29 @@ TEST_F(BucketTest, UploadsWithoutANameGoWithTheNextCollections) {
   while (objects("objects/") > 1 && system_clock().now() < deadline) ASSERT_TRUE(owner->reclaim());
   EXPECT_EQ(objects("objects/"), 1u);
   EXPECT_EQ(owner->get("large").value_or("?"), std::string(10'000, 'x'));
+}
+
+TEST_F(BucketTest, ARecordThatSaysThatItIsHugeIsDamage) {
+  {
+    auto log = log::LogStore::open(std::make_shared<bucket::ObjectStoreCaller>(store_), {});
+    ASSERT_TRUE(log);
+    ASSERT_TRUE((*log)->claim(deadline_in(std::chrono::minutes(1))));
+    const auto object = (*log)->draw_object();
+    ASSERT_TRUE(object);
+    const log::Place place{.object = *object, .offset = 0, .bytes = log::kPlaceBytesMax, .digest = {}};
+    log::Batch batch;
+    batch.changes.push_back({.key = "rhuge", .value = log::Value{.inlined = "", .places = {}}});
+    batch.changes[0].value->places.assign(100'000, place);
+    ASSERT_TRUE((*log)->apply(batch, deadline_in(std::chrono::minutes(1))));
+  }
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  const auto read = owner->get("huge");
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code(), Code::corrupt);
+  const Status put = owner->apply({Backend::Put{"large", std::string((std::size_t{64} << 20) + 1, 'x')}});
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code(), Code::out_of_space) << "nobody could read it";
 }
 
 TEST_F(BucketTest, AForeignObjectInTheLogIsDamage) {
