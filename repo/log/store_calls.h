@@ -72,9 +72,7 @@ struct Answer {
 };
 
 /// A slow line, of 1 MB/s, takes so long for these bytes.
-inline Duration time_to_carry(std::size_t bytes) {
-  return std::chrono::microseconds(static_cast<std::int64_t>(bytes));
-}
+inline Duration time_to_carry(std::size_t bytes) { return std::chrono::microseconds(static_cast<std::int64_t>(bytes)); }
 
 /// Gives tickets, and keeps the calls that the shell has not fetched.
 class CallBook {
