@@ -113,8 +113,8 @@ void LogKeeper::on_snapshot_stands(LogState& state) {
 }
 
 // A snapshot's head knows how far records were emptied when it was made. Else an owner with a short life would look at
-// the same ones each time, and come no further. Records are emptied in their order, nearly: one that a killed owner left
-// between emptied ones may stay as it is, and harms nobody.
+// the same ones each time, and come no further. Records are emptied in their order, nearly: one that a killed owner
+// left between emptied ones may stay as it is, and harms nobody.
 void LogKeeper::search_on(LogState& state) {
   if (!emptying_.empty()) return;
   if (search_->low >= search_->high) {
@@ -278,7 +278,7 @@ bool LogKeeper::on_answer(Ticket ticket, const Answer& answer, Time now, LogStat
     store_now_ = answer.unix_s;
     // A record that came after the question may be later than the answer.
     const std::int64_t time = *time_for(now);
-    if (time > 0 && state.needs_stamp(asked_at_)) stamp_ = {.unix_s = time, .through = asked_at_};
+    if (time > 0 && time <= kStampMax && state.needs_stamp(asked_at_)) stamp_ = {.unix_s = time, .through = asked_at_};
   } else if (writing_ && writing_->ticket == ticket) {
     on_snapshot_answer(answer, state);
   } else if (const auto record = emptying_.find(ticket); record != emptying_.end()) {

@@ -47,8 +47,8 @@ flatbuffers::Offset<stored::LogBatch> write(flatbuffers::FlatBufferBuilder& buil
   for (const LogId& token : batch.ends) ends.push_back(stored_id(token));
   std::vector<stored::LogObject> forgotten;
   for (const ObjectName& name : batch.forgotten) forgotten.push_back(stored_object(name));
-  return stored::CreateLogBatchDirect(builder, &changes, &condemned, &grants, &ends, &forgotten,
-                                      batch.stamp.unix_s, batch.stamp.through);
+  return stored::CreateLogBatchDirect(builder, &changes, &condemned, &grants, &ends, &forgotten, batch.stamp.unix_s,
+                                      batch.stamp.through);
 }
 
 bool read_batch(const stored::LogBatch& stored, Batch& batch) {
@@ -58,7 +58,7 @@ bool read_batch(const stored::LogBatch& stored, Batch& batch) {
   read_all(stored.ends(), batch.ends, id_from);
   read_all(stored.forgotten(), batch.forgotten, object_from);
   batch.stamp = {.unix_s = stored.stamp_unix_s(), .through = stored.stamp_through()};
-  if (batch.stamp.unix_s < 0) return false;
+  if (batch.stamp.unix_s < 0 || batch.stamp.unix_s > kStampMax) return false;
   return read(stored.changes(), batch.changes);
 }
 

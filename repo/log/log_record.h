@@ -73,6 +73,7 @@ struct Grant {
 
 /// A time of the store's clock that the owner asked for when record `through` stood. It counts for all tokens and
 /// condemned objects of records up to `through` that have no time yet.
+inline constexpr std::int64_t kStampMax = std::int64_t{1} << 52;
 struct Stamp {
   std::int64_t unix_s = 0;
   std::uint64_t through = 0;  ///< 0: no stamp.

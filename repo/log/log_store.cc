@@ -108,6 +108,7 @@ void LogStore::tick() {
 }
 
 void LogStore::pump() {
+  has_owned_ = has_owned_ || machine_.role() == Role::owns;
   for (Call& call : machine_.take_calls()) (is_of_record(call) ? urgent_ : other_).push_back(std::move(call));
   for (BatchEnd& end : machine_.take_ends()) {
     const auto waits = batches_.find(end.batch);
@@ -156,10 +157,7 @@ Status LogStore::claim(Time deadline) {
                                                       : "the claim of the repository's log is not settled yet");
     }
   }
-  if (machine_.role() == Role::owns) {
-    has_owned_ = true;
-    return {};
-  }
+  if (machine_.role() == Role::owns) return {};
   if (machine_.error()) return fail(*machine_.error());
   return fail(machine_.claim_error().value_or(Error(Code::unavailable, "this process does not own the repository")));
 }

@@ -70,8 +70,8 @@ class LogStore {
   /// unavailable: another process owns the log. timed_out.
   Status settle(Time deadline) FRESHET_EXCLUDES(mutex_);
 
-  /// Not found: none. An owner answers only while no other process can own the log; otherwise unavailable, also after it
-  /// was replaced. Members that never owned it answer from the last record that they read: look() first.
+  /// Not found: none. An owner answers only while no other process can own the log; otherwise unavailable, also after
+  /// it was replaced. Members that never owned it answer from the last record that they read: look() first.
   Result<std::optional<Value>> get(std::string_view key) const FRESHET_EXCLUDES(mutex_);
   /// Calls `each` in the order of the keys' bytes until it returns false. `each` may call this object. Errors as get().
   Status scan(std::string_view prefix, const std::function<bool(std::string_view key, const Value& value)>& each) const
@@ -110,7 +110,7 @@ class LogStore {
   std::deque<Call> other_ FRESHET_GUARDED_BY(mutex_);
   std::map<std::uint64_t, std::optional<BatchEnd>> batches_ FRESHET_GUARDED_BY(mutex_);  ///< Somebody waits for them.
   bool closing_ FRESHET_GUARDED_BY(mutex_) = false;
-  bool has_owned_ FRESHET_GUARDED_BY(mutex_) = false;  ///< A claim of it succeeded.
+  bool has_owned_ FRESHET_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

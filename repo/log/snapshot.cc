@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t kNoStamp = -1;
 
 std::optional<std::int64_t> stamp_from(std::int64_t stored) {
-  return stored < 0 ? std::nullopt : std::optional(stored);
+  return stored < 0 || stored > kStampMax ? std::nullopt : std::optional(stored);
 }
 
 Digest plain_digest(std::string_view bytes) { return plain_xxh3_of(bytes_of(bytes.data(), bytes.size())); }

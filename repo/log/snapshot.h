@@ -41,8 +41,8 @@ struct Snapshot {
   std::vector<std::string> parts;
 };
 
-/// A part is a little larger than `part_bytes` at most. out_of_space: too many parts, or bytes. REQUIRES: the state has an owner,
-/// and no challenge is unanswered. Only the simulator leaves the tokens out.
+/// A part is a little larger than `part_bytes` at most. out_of_space: too many parts, or bytes. REQUIRES: the state has
+/// an owner, and no challenge is unanswered. Only the simulator leaves the tokens out.
 Result<Snapshot> make_snapshot(const LogState& state, const LogId& writer, std::uint64_t attempt,
                                std::size_t part_bytes, bool with_tokens = true);
 
