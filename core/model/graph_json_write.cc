@@ -73,7 +73,10 @@ class GraphWriter {
       const TensorSpec& spec = parts_.tensors[tensor.tensor];
       append_json_string(out_, tensor.name);
       out_ += format(":{{\"dtype\":\"{}\",\"shape\":[{}]", name_of(spec.dtype), fmt::join(spec.shape, ","));
-      if (spec.name != layer.name + '.' + tensor.name) append_text_member("key", spec.name);
+      if (spec.name != layer.name + '.' + tensor.name) {
+        out_ += ",\"key\":";
+        append_json_string(out_, spec.name);  // Also the empty one.
+      }
       if (spec.role != Role::weight) out_ += format(",\"role\":\"{}\"", name_of(spec.role));
       if (spec.slice) {
         out_ += format(",\"slice\":{{\"global_shape\":[{}],\"offset\":[{}],\"parts\":{}}}",
