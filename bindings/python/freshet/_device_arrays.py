@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
 
@@ -69,7 +69,7 @@ def _of_interface(value: Any, tensor: str) -> OnDevice | None:
         raise InvalidArgument(f"tensor {tensor}: a masked array; give one without mask")
     if address < 0 or any(extent < 0 for extent in shape):
         raise InvalidArgument(f"tensor {tensor}: its __cuda_array_interface__ has a negative number")
-    if strides is not None and 0 not in shape and tuple(strides) != _dense(shape, dtype.itemsize):
+    if strides is not None and not is_in_one_piece(shape, strides, dtype.itemsize):
         raise InvalidArgument(f"tensor {tensor}: it lies strided in the GPU's memory; give a contiguous copy")
     device = 0
     if hasattr(value, "__dlpack_device__"):
@@ -90,10 +90,12 @@ def _stream_of(value: Any, tensor: str) -> int:
     return 0 if stream == 1 else stream
 
 
-def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides = []
-    step = itemsize
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
+def is_in_one_piece(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
+    """Row by row, in elements of `size` bytes. The stride of an extent of 1 tells nothing."""
+    if 0 in shape:
+        return True
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent > 1 and stride != size:
+            return False
+        size *= extent
+    return True

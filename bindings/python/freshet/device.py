@@ -8,6 +8,7 @@ import numpy as np
 
 from . import _core
 from ._arrays import _name_of, check_name
+from ._device_arrays import is_in_one_piece
 from ._errors import InvalidArgument, check_type
 from ._numbers import whole
 from .subscriber import Snapshot
@@ -106,16 +107,6 @@ def _row(name: str, value: Any) -> Tuple[str, str, List[int], int]:
         raise InvalidArgument(f"tensor {name}: {type(value).__name__} is no array in a GPU's memory: {error}") from None
     if is_read_only or told.get("mask") is not None:
         raise InvalidArgument(f"tensor {name}: its array is {'read-only' if is_read_only else 'masked'}")
-    if strides is not None and not _is_in_one_piece(shape, strides, dtype.itemsize):
+    if strides is not None and not is_in_one_piece(shape, strides, dtype.itemsize):
         raise InvalidArgument(f"tensor {name}: its array does not lie in one piece, row by row")
     return name, _name_of(dtype, name), shape, int(address or 0)
-
-
-def _is_in_one_piece(shape: List[int], strides: Tuple[int, ...], size: int) -> bool:
-    if 0 in shape:
-        return True
-    for extent, stride in zip(reversed(shape), reversed(strides)):
-        if extent > 1 and stride != size:
-            return False
-        size *= extent
-    return True
