@@ -83,7 +83,8 @@ TEST(MemoryObjectStore, OneSeedIsOneStory) {
       story += name_of(store.create(key, as_bytes(std::to_string(i)), in_time()).outcome);
     }
     store.set_faults({});
-    for (const ListedObject& one : store.list("", "", kListKeysMax, in_time())->objects) {
+    const ObjectPage all = *store.list("", "", kListKeysMax, in_time());
+    for (const ListedObject& one : all.objects) {
       story += one.key + "=" + store.get(one.key, 10, in_time())->bytes + "@" + std::to_string(one.modified_unix_s);
     }
     return story;
