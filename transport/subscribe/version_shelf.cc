@@ -141,6 +141,7 @@ void VersionShelf::serve(std::unique_ptr<ServedVersion> version, bool deliver) {
   current_ = std::move(version);
   MutexLock lock(mutex_);
   status_.serving = serving->number();
+  status_.newest_known = std::max(status_.newest_known, status_.serving);
   staleness_.update(status_.serving, known_);
   ++status_.updates;
   status_.bytes_fetched += serving->update.bytes_fetched;

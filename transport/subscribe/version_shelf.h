@@ -49,7 +49,8 @@ class VersionShelf {
 
   // The loop's thread.
 
-  /// Swaps the version in. `deliver`: it also waits for take_next().
+  /// Swaps the version in; from here on the status names no older version as the newest one. `deliver`: it also waits
+  /// for take_next().
   void serve(std::unique_ptr<ServedVersion> version, bool deliver) FRESHET_EXCLUDES(mutex_);
   /// Nothing is served until the next serve(). Who reads the version that was goes on reading it.
   void withdraw() FRESHET_EXCLUDES(mutex_);

@@ -39,5 +39,14 @@ TEST_F(ShelfOfOnePin, NoPinIsFreeOrTheVersionIsNotThere) {
   EXPECT_EQ(gone->slot, nullptr);
 }
 
+TEST_F(ShelfOfOnePin, NoStatusNamesAnOlderVersionThanTheServedOneAsTheNewest) {
+  shelf_.set_connection(/*connected=*/true, /*newest_known=*/1, 0, {}, Time{});
+  shelf_.serve(numbered(2), /*deliver=*/false);
+  EXPECT_EQ(shelf_.status(Time{}).newest_known, 2U);
+  shelf_.set_connection(/*connected=*/true, /*newest_known=*/9, 0, {}, Time{});
+  shelf_.serve(numbered(3), /*deliver=*/false);
+  EXPECT_EQ(shelf_.status(Time{}).newest_known, 9U);
+}
+
 }  // namespace
 }  // namespace freshet::detail
