@@ -115,6 +115,8 @@ trap 'rm -rf "$raw"' EXIT
 # Brings the libraries that it needs along, and finds the oldest C library that it runs with, for its tag.
 PATH="$venv/bin:$PATH" "$venv/bin/auditwheel" repair -w "$wheels" "$raw"/freshet-*.whl >> "$log" 2>&1 ||
   fail "auditwheel cannot make the wheel stand alone"
+"$venv/bin/python" "$root/scripts/wheel_licences.py" "$wheels"/freshet-*.whl >> "$log" 2>&1 ||
+  fail "the licences of the wheel's libraries are not found"
 "$venv/bin/pip" install --disable-pip-version-check -q --no-deps --force-reinstall "$wheels"/freshet-*.whl >> "$log" 2>&1 ||
   fail "cannot install the wheel"
 contents > "$venv/contents"

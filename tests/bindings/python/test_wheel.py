@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel that scripts/python.sh leaves: nothing of the machine that built it is in it, and its tag is what the page says."""
+import base64
 import glob
+import hashlib
 import os
 import re
 import subprocess
@@ -73,6 +75,21 @@ def test_every_module_of_the_tree_is_in_the_wheel(wheel):
     assert any(name.count(os.sep) > 1 for name in here), "there is no sub-package to look for"
     with zipfile.ZipFile(wheel) as archive:
         assert here <= set(archive.namelist())
+
+
+def test_the_licence_of_each_library_in_it_is_in_it(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        libraries = [name for name in names if re.match(r"freshet\.libs/.+\.so", name)]
+        licences = [name for name in names if re.search(r"\.dist-info/licenses/.", name)]
+        assert len(libraries) > 10 and len(licences) > len(libraries)
+        assert all(len(archive.read(name)) > 500 for name in licences)
+        # So that `pip check` and the like believe the files.
+        record = archive.read(next(name for name in names if name.endswith(".dist-info/RECORD"))).decode().splitlines()
+        digests = dict(line.rsplit(",", 2)[:2] for line in record)
+        for name in licences:
+            digest = base64.urlsafe_b64encode(hashlib.sha256(archive.read(name)).digest()).rstrip(b"=").decode()
+            assert digests[name] == f"sha256={digest}"
 
 
 def test_vllm_finds_its_engine(wheel):
