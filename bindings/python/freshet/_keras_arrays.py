@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Dict, Iterable, Mapping
+from typing import Any, Dict, Iterable, List, Mapping
 
 import keras
 import numpy as np
@@ -26,6 +26,32 @@ def _arrays_of(variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
         if keras.backend.backend() == "jax":  # Keras makes a copy; an array of JAX on the CPU shows its own memory.
             return {path: np.asarray(variable.value) for path, variable in variables.items()}
         return {path: np.asarray(keras.ops.convert_to_numpy(variable)) for path, variable in variables.items()}
+
+
+def _ending(names: Iterable[str], wanted: str) -> List[str]:
+    """That name, or those that end with it: Keras puts the names of models before the layers' own."""
+    return [name for name in names if name == wanted] or [name for name in names if name.endswith("/" + wanted)]
+
+
+def renamed(model: keras.Model, came: Mapping[str, np.ndarray], names: Mapping[str, str], source: str) -> Dict[str, np.ndarray]:
+    """The arrays that came, by the model's paths where `names` says which those are: of tensors, or of whole layers."""
+    paths = _variables_of(model)
+    wanted: Dict[str, str] = {}  # The stored name by the model's path.
+    for mine, theirs in names.items():
+        pairs = {path: theirs for path in _ending(paths, mine)}
+        for path in paths if not pairs else ():
+            _, layer, rest = f"/{path}".partition(f"/{mine}/")
+            if layer:
+                pairs[path] = f"{theirs}/{rest}"
+        if not pairs:
+            raise NotFound(f"names: {model.name} has no tensor or layer {mine}")
+        for path, name in pairs.items():
+            found = _ending(came, name)
+            if len(found) != 1:
+                raise NotFound(f"names: {source} has {'several tensors' if found else 'no tensor'} {name} for {path}")
+            wanted[path] = found[0]
+    others = {name: array for name, array in came.items() if name not in wanted and name not in wanted.values()}
+    return {**others, **{path: came[theirs] for path, theirs in wanted.items()}}
 
 
 def _take(model: keras.Model, came: Mapping[str, np.ndarray], source: str, layers: Iterable[str] | None = None,

@@ -18,18 +18,19 @@ import numpy as np
 from ._arrays import _name_of
 from ._errors import FailedPrecondition, InvalidArgument, NotFound
 from ._graph import graph_of, with_state
-from ._keras_arrays import _arrays_of, _take, _variables_of
+from ._keras_arrays import _arrays_of, _take, _variables_of, renamed
 from ._keras_attach import Attached, attach
 from ._keras_graph import graph, trace, weights_of
 from ._place import place_of
 from ._transfer import Model, Transfer
+from ._version import Version
 from .publisher import Publisher
 from .repository import Repository, Resumed
 from .scheduler import Scheduler
 from .weights import newest_snapshot, opened_publisher
 
-__all__ = ["Attached", "CheckpointCallback", "PublishCallback", "Transfer", "attach", "graph", "load_model", "load_weights", "save_weights",
-           "transfer"]
+__all__ = ["Attached", "CheckpointCallback", "PublishCallback", "Transfer", "attach", "graph", "load", "load_model", "load_weights",
+           "save_weights", "transfer"]
 
 _OPTIMIZERS = "freshet.optimizers"  # The tag that says of which class the optimizer is.
 
@@ -280,6 +281,24 @@ def load_weights(model: keras.Model, name: str, layers: Iterable[str] | None = N
     with newest_snapshot(name, timeout) as snapshot:
         _take(model, snapshot, f"{name}@{snapshot.version}", layers, strict)
         return snapshot.version
+
+
+def load(model: keras.Model, repository: Any, version: str, *, names: Mapping[str, str] | None = None, strict: bool = True) -> Version:
+    """Fills a model with the weights of a stored version, all or none; which version it was.
+
+        freshet.keras.load(model, "runs/", "net@3")
+
+    repository   a Repository, or its place.
+    version      "net@3", "net@best" for an alias, "net" for the newest.
+    names        where layers have other names than the stored ones: the stored names by the model's, of layers, as
+                 {"head": "dense_2"}, or of tensors, as {"head/kernel": "dense_2/kernel"}. The others are paired as load_weights() does.
+    strict       False: leaves out tensors of the version that the model lacks.
+
+    NotFound: there is no such version, or nothing has a name in `names`. FailedPrecondition names the tensor that does not
+    fit."""
+    stored = place_of(repository).open()._served(version)
+    _take(model, renamed(model, stored, names or {}, str(stored.version)), str(stored.version), strict=strict)
+    return stored.version
 
 
 def load_model(name: str, repository: Repository | None = None, *, safe_mode: bool = True,

@@ -234,10 +234,11 @@ class Repository(Handle):
                 bar.add(sum(array.size for _, array in batch))
         return arrays
 
-    def _served(self, version: str) -> dict:
+    def _served(self, version: str) -> Stored:
         """What a server takes of a version: weights and buffers."""
         record = self._core.record(version)
-        return self._get(record, [name for name, _, _, role in record.specs() if role in ("weight", "buffer")])
+        served = [name for name, _, _, role in record.specs() if role in ("weight", "buffer")]
+        return Stored(self._get(record, served), Version(record.version()), record.tags())
 
     def resume(self, model: str, version: int | str | None = None) -> Resumed:
         """What a run of `model` goes on from: the newest version, or that one (a number, or its name "m@3")."""

@@ -20,10 +20,11 @@ from ._torch_attach import Attached, attach
 from ._torch_arrays import _TIED, _from_numpy, _named, _to_numpy, check_fits, view, with_tied
 from ._torch_graph import graph, unwrapped
 from ._transfer import Model, Transfer
+from ._version import Version
 from .publisher import Publisher
 from .repository import Repository, Resumed
 
-__all__ = ["Attached", "Checkpoints", "StorageReader", "StorageWriter", "Transfer", "attach", "graph", "publish", "resume",
+__all__ = ["Attached", "Checkpoints", "StorageReader", "StorageWriter", "Transfer", "attach", "graph", "load", "publish", "resume",
            "retire_checkpoint", "tensors", "transfer", "view"]
 
 _log = logging.getLogger("freshet")
@@ -105,6 +106,28 @@ def _add_state(publisher: Publisher, module: torch.nn.Module, optimizer: Any, ex
         missing = {name: state.described[name] for name in beside if name not in there}
         if missing:
             how["graph"] = with_state(known, missing)
+
+
+def load(module: torch.nn.Module, repository: Any, version: str, *, strict: bool = True) -> Version:
+    """Fills a module with the weights and buffers of a stored version, all or none, wherever its parameters lie; which version it was.
+
+        freshet.torch.load(module, "runs/", "net@3")
+
+    repository   a Repository, or its place.
+    version      "net@3", "net@best" for an alias, "net" for the newest.
+    strict       False: leaves out tensors of the version that the module lacks.
+
+    NotFound: there is no such version. FailedPrecondition names the tensor that the version lacks, has in another shape or type, or
+    has beyond the module."""
+    check_type("load(module, …)", module, torch.nn.Module)
+    stored = place_of(repository).open()._served(version)
+    came = with_tied(stored, stored.tags)
+    named, tied = _named(module)
+    check_fits((named, tied), came, str(stored.version), strict)
+    with torch.no_grad():
+        for name, tensor in named.items():
+            tensor.copy_(came[name])
+    return stored.version
 
 
 def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, extra: Mapping[str, Any] | None = None,

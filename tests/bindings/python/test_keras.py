@@ -43,6 +43,29 @@ def equal(model, other):
                for mine, theirs in zip(model.weights, other.weights))
 
 
+def test_a_model_is_filled_from_a_repository_also_with_a_map_of_names(folder):
+    repository = freshet.Repository(os.path.join(folder, "repository"))
+    trained = small()
+    repository.put("net", fk._arrays_of(fk._variables_of(trained)))
+    model = small()
+    assert fk.load(model, repository, "net@1") == "net@1" and equal(model, trained)
+    other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="first"), keras.layers.BatchNormalization(name="norm"),
+                              keras.layers.Dense(1, name="last")])
+    before = [np.array(keras.ops.convert_to_numpy(variable)) for variable in other.weights]
+    with pytest.raises(freshet.FailedPrecondition, match="net@1"):
+        fk.load(other, repository, "net")
+    with pytest.raises(freshet.FailedPrecondition, match="net@1"):
+        fk.load(other, repository, "net", names={"first": "a"})
+    with pytest.raises(freshet.NotFound, match="net@1 has no tensor c/kernel for .*last/kernel"):
+        fk.load(other, repository, "net", names={"first": "a", "last": "c"})
+    with pytest.raises(freshet.NotFound, match="no tensor or layer second"):
+        fk.load(other, repository, "net", names={"second": "a"})
+    assert all(np.array_equal(one, keras.ops.convert_to_numpy(variable)) for one, variable in zip(before, other.weights))
+    fk.load(other, repository, "net", names={"first": "a", "last/kernel": "b/kernel", "last/bias": "b/bias"})
+    assert equal(other, trained)
+    repository.close()
+
+
 @pytest.mark.parametrize("how, count", [({}, 3), ({"every": 2}, 6), ({"every": 5}, 3), ({"every": 100}, 1)])
 def test_the_callback_publishes(how, count):
     model = small()

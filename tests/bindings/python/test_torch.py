@@ -56,6 +56,34 @@ def test_tied_weights_of_a_repository_are_viewed_by_all_names(pair, folder):
     assert list(ft.view(repository.get("m", {"embed.weight": "embed.weight"}))) == ["embed.weight"], "names of the caller's"
 
 
+def test_a_module_is_filled_from_a_repository(folder):
+    repository = freshet.Repository(os.path.join(folder, "repository"))
+    trained, newer = Net(), Net()
+    for module in (trained, newer):
+        repository.put("net", ft.tensors(module))
+    module = Net()
+    assert ft.load(module, repository, "net@1") == "net@1"
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(module.state_dict().values(), trained.state_dict().values()))
+    assert ft.load(module, repository, "net") == "net@2"
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(module.state_dict().values(), newer.state_dict().values()))
+    tied = Tied()
+    repository.put("tied", {"embed.weight": tied.embed.weight}, tags={"freshet.tied": '{"head.weight": "embed.weight"}'})
+    other = Tied()
+    assert ft.load(other, repository, "tied") == "tied@1" and torch.equal(other.head.weight, tied.embed.weight)
+    with pytest.raises(freshet.FailedPrecondition, match="embed.weight: net@2 does not have it"):
+        ft.load(other, repository, "net")
+    assert torch.equal(other.head.weight, tied.embed.weight), "all or none"
+    repository.put("more", {**ft.tensors(trained), "extra": torch.zeros(2)})
+    with pytest.raises(freshet.FailedPrecondition, match="tensor extra: more@1 has it"):
+        ft.load(module, repository, "more")
+    ft.load(module, repository, "more", strict=False)
+    with pytest.raises(freshet.NotFound, match="none"):
+        ft.load(module, repository, "none@1")
+    with pytest.raises(freshet.InvalidArgument, match="module"):
+        ft.load({}, repository, "net")
+    repository.close()
+
+
 def test_a_tag_that_says_nothing_sound_of_tied_weights_says_nothing(pair):
     publisher, subscriber = pair
     tensors = {"weight": torch.zeros(2, 3), "bias": torch.ones(2)}
