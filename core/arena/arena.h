@@ -120,6 +120,10 @@ constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) { retu
 /// Segments start on this boundary: a cache line, and a page for those of a page and more.
 std::uint64_t segment_alignment(std::uint64_t bytes);
 
+/// The bytes of a slab that a segment takes. An empty tensor takes a cache line too, so that every segment has a place
+/// of its own.
+std::uint64_t segment_span(std::uint64_t bytes);
+
 /// A holder keeps a version alive: the publisher (its newest version), a session's granted hold, a session's queue.
 using HolderId = std::uint64_t;
 

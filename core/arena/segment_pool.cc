@@ -12,15 +12,14 @@ constexpr std::uint64_t kCacheLineBytes = 64;
 constexpr std::uint64_t kAlignedBytes = 4096;
 constexpr std::uint32_t kNoTensor = 0xFFFFFFFF;
 
-/// An empty tensor takes a cache line too, so that every segment has a place of its own.
-std::uint64_t span_of(std::uint64_t bytes) {
-  return round_up(std::max<std::uint64_t>(bytes, 1), segment_alignment(bytes));
-}
-
 }  // namespace
 
 std::uint64_t segment_alignment(std::uint64_t bytes) {
   return bytes >= kAlignedBytes ? kAlignedBytes : kCacheLineBytes;
+}
+
+std::uint64_t segment_span(std::uint64_t bytes) {
+  return round_up(std::max<std::uint64_t>(bytes, 1), segment_alignment(bytes));
 }
 
 Result<std::uint32_t> SegmentPool::add_slab(std::uint64_t bytes) {
@@ -83,7 +82,7 @@ std::optional<SegmentIndex> SegmentPool::take_free(std::uint32_t tensor, std::ui
 }
 
 std::optional<SegmentIndex> SegmentPool::cut_uncut(std::uint32_t tensor, std::uint64_t bytes) {
-  const std::uint64_t span = span_of(bytes);
+  const std::uint64_t span = segment_span(bytes);
   for (std::uint32_t s = 0; s < slabs_.size(); ++s) {
     SlabRoom& slab = slabs_[s];
     const std::uint64_t offset = round_up(slab.used, segment_alignment(bytes));
@@ -103,7 +102,7 @@ std::optional<SegmentIndex> SegmentPool::cut_uncut(std::uint32_t tensor, std::ui
 }
 
 std::optional<SegmentPool::Run> SegmentPool::find_run(std::uint64_t bytes) const {
-  const std::uint64_t span = span_of(bytes);
+  const std::uint64_t span = segment_span(bytes);
   for (std::uint32_t s = 0; s < slabs_.size(); ++s) {
     const SlabRoom& slab = slabs_[s];
     std::size_t first = 0;
@@ -134,7 +133,7 @@ SegmentIndex SegmentPool::melt(const Run& run, std::uint32_t tensor, std::uint64
     end += segments_[*it].span;
   }
   const std::uint64_t offset = round_up(start, segment_alignment(bytes));
-  const std::uint64_t span = span_of(bytes);
+  const std::uint64_t span = segment_span(bytes);
   std::vector<SegmentIndex> made;
   const auto add_free = [&](std::uint64_t from, std::uint64_t to) {
     if (from >= to) return;

@@ -23,10 +23,31 @@ constexpr std::uint64_t kDefaultLimitExtraBytes = std::uint64_t{64} << 20;
 /// Where a segment of `bytes` ends that starts at `offset` or the next boundary behind it.
 std::uint64_t end_of_segment(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t alignment = segment_alignment(bytes);
-  return round_up(offset, alignment) + round_up(std::max<std::uint64_t>(bytes, 1), alignment);
+  return round_up(offset, alignment) + segment_span(bytes);
+}
+
+/// As many tensors as fit, copy after copy; the last copy may be a part of one.
+std::vector<SlabArena::Want> wants_within(std::span<const std::uint64_t> tensor_bytes, std::uint64_t bytes) {
+  std::vector<SlabArena::Want> wants;
+  for (bool fits = !tensor_bytes.empty(); fits;) {
+    for (std::uint32_t tensor = 0; tensor < tensor_bytes.size(); ++tensor) {
+      const std::uint64_t span = segment_span(tensor_bytes[tensor]);
+      fits = fits && span <= bytes;
+      if (span > bytes) continue;
+      wants.push_back({.tensor = tensor, .bytes = tensor_bytes[tensor]});
+      bytes -= span;
+    }
+  }
+  return wants;
 }
 
 }  // namespace
+
+std::uint64_t span_of_copy(std::span<const std::uint64_t> tensor_bytes) {
+  std::uint64_t bytes = 0;
+  for (const std::uint64_t tensor : tensor_bytes) bytes += segment_span(tensor);
+  return bytes;
+}
 
 void SlabArena::raise_limit(std::uint64_t bytes) {
   MutexLock lock(mutex_);
@@ -40,18 +61,10 @@ Status SlabArena::prepare(std::span<const std::uint64_t> tensor_bytes, const Roo
   raise_limit(room.limit_bytes != 0 ? room.limit_bytes
                                     : static_cast<std::uint64_t>(limit_copies * static_cast<double>(model_bytes)) +
                                           kDefaultLimitExtraBytes);
-  // Every tensor as often as the arena is to have it, copy after copy.
+  const std::uint64_t copy_bytes = span_of_copy(tensor_bytes);
   const double copies = std::clamp(room.copies, 1.0, kCopiesMax);
-  const auto wanted_bytes = static_cast<std::uint64_t>(copies * static_cast<double>(model_bytes));
-  std::vector<Want> wants;
-  std::uint64_t bytes = 0;
-  for (double copy = 0; copy < copies; ++copy) {
-    for (std::uint32_t tensor = 0; tensor < tensor_bytes.size(); ++tensor) {
-      if (copy > 0 && bytes + tensor_bytes[tensor] > wanted_bytes) break;
-      wants.push_back({.tensor = tensor, .bytes = tensor_bytes[tensor]});
-      bytes += tensor_bytes[tensor];
-    }
-  }
+  std::vector<Want> wants =
+      wants_within(tensor_bytes, static_cast<std::uint64_t>(copies * static_cast<double>(copy_bytes)));
   Status status;
   if (acquire(wants) > 0) status = grow(wants);
   const bool one_copy = std::ranges::all_of(std::span(wants).first(tensor_bytes.size()),
@@ -59,6 +72,20 @@ Status SlabArena::prepare(std::span<const std::uint64_t> tensor_bytes, const Roo
   abandon(wants);
   if (!one_copy) return fail(std::move(status.error()).with_context("prepare memory for the model"));
   return {};
+}
+
+void SlabArena::touch_ahead(std::span<const std::uint64_t> tensor_bytes, std::uint64_t bytes) {
+  const std::uint64_t present = slab_bytes();
+  if (bytes <= present) return;
+  std::vector<Want> wants = wants_within(tensor_bytes, bytes - present);
+  // Where there is no room for all of it, the next version takes what it needs, or is told.
+  (void)grow(wants);
+  abandon(wants);
+}
+
+std::uint64_t SlabArena::slab_bytes() const {
+  MutexLock lock(mutex_);
+  return pool_.slab_bytes();
 }
 
 std::uint64_t SlabArena::acquire(std::span<Want> wants) {

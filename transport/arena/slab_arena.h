@@ -19,6 +19,9 @@
 
 namespace freshet {
 
+/// The bytes of slabs that a copy of a model of tensors of these sizes takes.
+std::uint64_t span_of_copy(std::span<const std::uint64_t> tensor_bytes);
+
 class SlabArena {
  public:
   struct Options {
@@ -49,6 +52,9 @@ class SlabArena {
   /// Raises the limit, and creates and touches memory for copies of a model of tensors of these sizes; the last copy
   /// may be a part of one. An error if not even one copy finds room.
   Status prepare(std::span<const std::uint64_t> tensor_bytes, const Room& room);
+  /// Creates and touches memory until the arena has `bytes`, in slabs that hold tensors of these sizes over and over;
+  /// less where the limit or the machine has less.
+  void touch_ahead(std::span<const std::uint64_t> tensor_bytes, std::uint64_t bytes);
   /// Acquires for each want that has no segment yet. Returns the bytes of those that found none; a want of 0 bytes
   /// counts as one byte, since an empty tensor needs a segment too. 0: each want has its segment.
   std::uint64_t acquire(std::span<Want> wants);
@@ -82,6 +88,7 @@ class SlabArena {
   Stat stat() const;
 
  private:
+  std::uint64_t slab_bytes() const FRESHET_EXCLUDES(mutex_);
   std::uint64_t growth_for(std::uint64_t bytes) const FRESHET_EXCLUDES(mutex_);
   Status add_slab(std::uint64_t bytes);
 

@@ -82,11 +82,12 @@ Status Capture::prepare(const Architecture& architecture) {
     return fail(Code::invalid_argument,
                 format("there is nothing to serve: the model's {} tensors are empty", sizes.size()));
   }
-  FRESHET_TRY(arena_.prepare(sizes, {.limit_bytes = options_.arena_limit_bytes,
-                                     .kept_versions = options_.kept_versions,
-                                     .copies = options_.arena_copies}));
+  FRESHET_TRY(
+      arena_.prepare(sizes, {.limit_bytes = options_.arena_limit_bytes, .kept_versions = options_.kept_versions}));
   tensor_bytes_ = std::move(sizes);
   missed_.assign(tensor_bytes_.size(), true);
+  is_first_ = true;
+  ahead_bytes_ = 0;
   sealer_.begin_architecture(tensor_bytes_.size());
   return {};
 }
@@ -183,10 +184,16 @@ Result<Capture::Receipt> Capture::capture(const Request& request) {
     return fail(Error(issued.error()).with_context("capture"));
   }
   const Receipt receipt = *issued;
+  std::vector<std::uint32_t> captured;
+  for (const Want& want : wants) captured.push_back(want.tensor);
+  for (std::uint32_t tensor = 0; tensor < taken.segment_of.size(); ++tensor) {
+    if (taken.segment_of[tensor]) captured.push_back(tensor);
+  }
   std::fill(missed_.begin(), missed_.end(), false);
   CaptureSealer::Job job{.ticket = request.ticket, .kind = request.kind, .copies = std::move(taken.copies)};
   if (request.kind == Kind::only) job.named.assign(request.indices.begin(), request.indices.end());
   sealer_.push(std::move(job));
+  touch_ahead(request, std::move(captured));
   return Receipt{.tensors = receipt.tensors + taken.receipt.tensors, .bytes = receipt.bytes + taken.receipt.bytes};
 }
 
@@ -233,6 +240,28 @@ Status Capture::find_segments(std::span<Want> wants) {
   if (missing > 0 && make_room_) make_room_(missing);
   if (arena_.acquire(wants) == 0) return {};
   return arena_.grow(wants);
+}
+
+/// The versions that live beside the newest have what they changed, so the arena gets room for as many changes as
+/// captures have shown. The first capture of an architecture shows what its caller names; without names, the next one
+/// copies the model to compare it, and that one shows how much a version takes.
+void Capture::touch_ahead(const Request& request, std::vector<std::uint32_t> captured) {
+  double copies = options_.arena_copies - 1;
+  if (std::exchange(is_first_, false)) {
+    if (request.kind == Kind::only) {
+      captured.assign(request.indices.begin(), request.indices.end());
+      std::ranges::sort(captured);
+      captured.erase(std::unique(captured.begin(), captured.end()), captured.end());
+    } else {
+      copies = std::min(copies, 1.0);
+    }
+  }
+  std::vector<std::uint64_t> sizes;
+  for (const std::uint32_t tensor : captured) sizes.push_back(tensor_bytes_[tensor]);
+  const auto ahead_bytes = static_cast<std::uint64_t>(copies * static_cast<double>(span_of_copy(sizes)));
+  if (ahead_bytes <= ahead_bytes_) return;
+  ahead_bytes_ = ahead_bytes;
+  arena_.touch_ahead(sizes, span_of_copy(tensor_bytes_) + ahead_bytes);
 }
 
 Result<Capture::Receipt> Capture::issue(std::span<const TensorView> tensors, std::span<const Want> wants,

@@ -50,8 +50,8 @@ class Capture {
   struct Options {
     std::string name;                     ///< Of the memory, for /proc/PID/maps.
     std::uint64_t arena_limit_bytes = 0;  ///< 0: four times the first architecture, plus 64 MiB.
-    double arena_copies = 3.0;            ///< Touched by prepare().
-    std::size_t kept_versions = 1;        ///< Raise the default limit by a copy each, from the second on.
+    double arena_copies = 3.0;      ///< Touched: one by prepare(), the others as far as captures change the model.
+    std::size_t kept_versions = 1;  ///< Raise the default limit by a copy each, from the second on.
     bool lock_memory = true;
     bool huge_pages = false;
     std::size_t helpers = kHelpersByProcessors;  ///< Threads that copy beside the caller's.
@@ -105,9 +105,9 @@ class Capture {
   /// the worker.
   ~Capture();
 
-  /// Creates and touches the memory for a model of this architecture. Called again with another one, the next capture
-  /// takes every tensor. Waits for the captures taken before. out_of_space when the memory or the limit does not
-  /// suffice for one copy.
+  /// Creates and touches the memory for one copy of a model of this architecture. Called again with another one, the
+  /// next capture takes every tensor. Waits for the captures taken before. out_of_space when the memory or the limit
+  /// does not suffice for one copy.
   Status prepare(const Architecture& architecture);
 
   /// The last version's digests, when training resumes: the first capture counts as changed what differs from them.
@@ -173,6 +173,7 @@ class Capture {
   Status check_indices(std::span<const std::uint32_t> indices) const;
   std::vector<std::uint32_t> tensors_wanted(const Request& request);
   Status find_segments(std::span<Want> wants);
+  void touch_ahead(const Request& request, std::vector<std::uint32_t> captured);
   /// Gives each want to the copier of its tensor's memory. An error: `copies` has what was issued all the same.
   Result<Receipt> issue(std::span<const TensorView> tensors, std::span<const Want> wants,
                         CaptureSealer::Copies& copies);
@@ -189,6 +190,8 @@ class Capture {
   std::vector<std::uint64_t> tensor_bytes_;  ///< Of the prepared architecture.
   std::vector<bool> missed_;                 ///< Tensors that the next capture takes, whatever is named.
   std::optional<Open> open_;
+  bool is_first_ = true;           ///< Nothing was captured of this architecture yet.
+  std::uint64_t ahead_bytes_ = 0;  ///< Touched for changes, beside one copy of the model.
 
   CaptureSealer sealer_;  ///< Last: its thread uses the rest.
 };

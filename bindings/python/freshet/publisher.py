@@ -39,8 +39,9 @@ class Publisher(Handle):
     graph           the architecture: a dictionary, a graph file's text or path; None guesses a chain of layers.
     keep_versions   so many of the last versions can be rolled back to; 0: one, two with `listen`.
     group_commit    subscribers that were opened `staged` get each version together.
-    arena_copies    how much memory the first publish takes, in copies of the model: 1 to 64. More is taken when a version needs
-                    it, which takes that publish longer. 1 is least; 2 holds two versions that have no tensor in common.
+    arena_copies    memory that is taken before a publish needs it, in copies of the model: 1 to 64. The first publish takes one
+                    copy, and the others as far as versions change the model: a tenth of each, if `changed=` names a tenth. More
+                    is taken when a version needs it, which takes that publish longer. 1 takes nothing ahead.
     resume          (repository, "m" or "m@3"): the lineage goes on from there; what was restored is `resumed`.
 
     Tensors in an NVIDIA GPU's memory (PyTorch's, and what has `__cuda_array_interface__`) are copied behind the loop, which waits
