@@ -18,8 +18,9 @@ namespace freshet {
 class SendBudget {
  public:
   struct Limits {
-    std::uint64_t peer_bytes = 0;  ///< A message is sent all the same when nothing else waits for its peer.
-    std::uint64_t all_bytes = 0;   ///< For all peers together; likewise.
+    /// Beside the largest message that waits for a peer: a peer that takes its time for a large one is sent small ones.
+    std::uint64_t peer_bytes = 0;
+    std::uint64_t all_bytes = 0;  ///< For all peers together; likewise.
   };
   explicit SendBudget(Limits limits);
 
@@ -36,17 +37,24 @@ class SendBudget {
 
   std::uint64_t waiting(const std::string& peer) const;
   std::string largest() const;
-  std::uint64_t waiting() const { return all_->load(std::memory_order_relaxed); }
+  std::uint64_t waiting() const { return all_.waiting->load(std::memory_order_relaxed); }
 
  private:
   using Count = std::atomic<std::uint64_t>;
   struct Lent;
+  struct Queue {
+    std::shared_ptr<Count> waiting = std::make_shared<Count>(0);
+    std::uint64_t largest = 0;  ///< Of the messages since nothing waited.
+
+    bool has_room(std::uint64_t bytes, std::uint64_t limit) const;
+    void add(std::uint64_t bytes);
+  };
   void forget_idle();
 
   const Limits limits_;
-  const std::shared_ptr<Count> all_;
-  std::map<std::string, std::shared_ptr<Count>> peers_;  ///< Those that something waits for, and a few more.
-  std::size_t look_at_ = 0;                              ///< So many peers, and the idle ones are forgotten.
+  Queue all_;
+  std::map<std::string, Queue> peers_;  ///< Those that something waits for, and a few more.
+  std::size_t look_at_ = 0;             ///< So many peers, and the idle ones are forgotten.
 };
 
 }  // namespace freshet
