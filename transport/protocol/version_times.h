@@ -57,6 +57,13 @@ class Staleness {
     serving_ = serving;
   }
 
+  /// The served version is served no more, and none is. A server that served the newest one is stale from now on, and
+  /// not since the first version of all.
+  void withdraw(Time now) {
+    if (!since_) since_ = now;
+    serving_ = 0;
+  }
+
   /// 0: the newest version is served. Else it is more, also at the very time when the newer one comes.
   Duration at(Time now) const { return since_ ? std::max(now - *since_, Duration(1)) : Duration(0); }
 

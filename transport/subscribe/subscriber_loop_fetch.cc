@@ -145,7 +145,7 @@ void SubscriberLoop::scrub() {
   const VersionNumber number = served->number();
   for (const SegmentIndex segment : served->fetched->version().segments) served->fetched->arena()->distrust(segment);
   fetcher_.prove_deltas_in_full();
-  shelf_.withdraw();
+  shelf_.withdraw(now());
   machine_.on_refuted(number, now());
   carry_out();
 }

@@ -150,14 +150,14 @@ void VersionShelf::serve(std::unique_ptr<ServedVersion> version, bool deliver) {
   tell_update();
 }
 
-void VersionShelf::withdraw() {
+void VersionShelf::withdraw(Time now) {
   pins_->set_current(nullptr);
   if (current_ == nullptr) return;
   current_->session = 0;  // Its end is no word on the same version when it was granted again.
   retired_.push_back(std::move(current_));
   MutexLock lock(mutex_);
   status_.serving = 0;
-  staleness_.update(0, known_);
+  staleness_.withdraw(now);
 }
 
 void VersionShelf::retire_all() {

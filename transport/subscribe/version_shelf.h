@@ -53,7 +53,7 @@ class VersionShelf {
   /// for take_next().
   void serve(std::unique_ptr<ServedVersion> version, bool deliver) FRESHET_EXCLUDES(mutex_);
   /// Nothing is served until the next serve(). Who reads the version that was goes on reading it.
-  void withdraw() FRESHET_EXCLUDES(mutex_);
+  void withdraw(Time now) FRESHET_EXCLUDES(mutex_);
   const ServedVersion* current() const { return current_.get(); }
   /// Keeps the version beside the served one. REQUIRES: nothing is staged.
   void stage(std::unique_ptr<ServedVersion> version) FRESHET_EXCLUDES(mutex_);

@@ -149,6 +149,18 @@ TEST_F(MachineStaleness, EndsWithTheWantThatTellsWhatIsServed) {
   EXPECT_EQ(stat().staleness, milliseconds(40));
 }
 
+TEST_F(MachineStaleness, AServerThatWithdrawsItsVersionIsStaleSinceThen) {
+  join(0);
+  commit(1, 10);
+  commit(2, 20);
+  receive(Ping{.session = 7, .serving = 2}, 30);
+  receive(Ping{.session = 7, .serving = 0}, 500);
+  receive(Ping{.session = 7, .serving = 0}, 520);
+  EXPECT_EQ(stat().staleness, milliseconds(20));
+  receive(Ping{.session = 7, .serving = 2}, 530);
+  EXPECT_EQ(stat().staleness, Duration(0));
+}
+
 TEST_F(MachineStaleness, GrowsWhereNothingHappensAfterTheCommit) {
   commit(1, 0);
   join(0);

@@ -48,5 +48,27 @@ TEST_F(ShelfOfOnePin, NoStatusNamesAnOlderVersionThanTheServedOneAsTheNewest) {
   EXPECT_EQ(shelf_.status(Time{}).newest_known, 9U);
 }
 
+TEST_F(ShelfOfOnePin, AWithdrawnVersionIsStaleSinceThen) {
+  const auto at = [](std::int64_t seconds) { return Time{} + std::chrono::seconds(seconds); };
+  const auto news = [&](VersionNumber newest, std::int64_t seconds) {
+    shelf_.set_connection(/*connected=*/true, newest, /*gaps=*/0, /*numbers_since=*/{}, at(seconds));
+  };
+  for (VersionNumber number = 1; number < 4; ++number) {
+    news(number, static_cast<std::int64_t>(number) * 100);
+    shelf_.serve(numbered(number), /*deliver=*/false);
+  }
+  ASSERT_EQ(shelf_.status(at(999)).staleness, Duration(0));
+  shelf_.withdraw(at(1000));
+  news(3, 1001);
+  EXPECT_EQ(shelf_.status(at(1002)).serving, 0U);
+  EXPECT_EQ(shelf_.status(at(1002)).staleness, std::chrono::seconds(2));
+  news(4, 1003);
+  EXPECT_EQ(shelf_.status(at(1004)).staleness, std::chrono::seconds(4));
+  shelf_.serve(numbered(3), /*deliver=*/false);
+  EXPECT_EQ(shelf_.status(at(1004)).staleness, std::chrono::seconds(1));
+  shelf_.withdraw(at(1010));
+  EXPECT_EQ(shelf_.status(at(1010)).staleness, std::chrono::seconds(7)) << "it was stale before";
+}
+
 }  // namespace
 }  // namespace freshet::detail

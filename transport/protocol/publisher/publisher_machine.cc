@@ -127,6 +127,7 @@ void PublisherMachine::on(PublisherSession& session, const Want& want, Time now)
 void PublisherMachine::on(PublisherSession& session, const Ping& ping, Time now) {
   activation_.on_epoch_seen(ping.epoch, now);
   session.channel_why = ping.channel_why;
+  if (ping.serving == 0 && session.serving != 0) session.staleness.withdraw(now);
   session.serving = ping.serving;
   session.staleness.update(ping.serving, announced_);
   session.has_pinged = true;
