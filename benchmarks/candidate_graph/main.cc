@@ -5,7 +5,6 @@
 /// usage: candidate_graph [--quick] [--json]
 
 #include <chrono>
-#include <iostream>
 #include <random>
 
 #include "benchmarks/common/command_line.h"
@@ -58,7 +57,7 @@ Samples time_each(const std::vector<Architecture::Parts>& candidates, Work work)
   return samples;
 }
 
-Status run(bool quick, bool json) {
+Status measure(bool quick, Report& report) {
   std::mt19937_64 random(1);
   std::vector<Architecture::Parts> candidates;
   Architecture::Parts parts = first_candidate();
@@ -76,7 +75,6 @@ Status run(bool quick, bool json) {
     return MatchGraph::of(candidate, unknown).value();
   };
   const auto warm = [&](const Architecture::Parts& candidate) { return MatchGraph::of(candidate, known).value(); };
-  Report report("candidate_graph");
   const std::string name = format("{}_layers", kLayers);
   report.add_row(name, "architecture", "us", time_each(candidates, architecture));
   report.add_row(name, "cold", "us", time_each(candidates, cold));
@@ -84,7 +82,6 @@ Status run(bool quick, bool json) {
   report.set_ratio("warm_vs_architecture", report.median(name, "architecture") / report.median(name, "warm"));
   report.set_ratio("warm_vs_cold", report.median(name, "cold") / report.median(name, "warm"));
   report.set_ratio("hits", static_cast<double>(known.hits()) / static_cast<double>(known.hits() + known.misses()));
-  std::cout << (json ? "" : report.table() + "\n") << report.json() << std::endl;
   return {};
 }
 
@@ -93,13 +90,10 @@ Status run(bool quick, bool json) {
 
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
-  bool quick = false;
-  bool json = false;
+  CommonOptions options;
   return run_benchmark(count, words,
                        {.name = "candidate_graph",
                         .about = "The graph of a mutated candidate, with and without a cache of config hashes",
-                        .quick = &quick,
-                        .json = &json,
-                        .add_options = {}},
-                       [&] { return run(quick, json); });
+                        .options = options},
+                       [&](Report& report) { return measure(options.quick, report); });
 }

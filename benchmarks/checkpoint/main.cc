@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <functional>
-#include <iostream>
 
 #include "benchmarks/checkpoint/alone.h"
 #include "benchmarks/checkpoint/figures.h"
@@ -72,8 +71,7 @@ int main(int count, char** words) {
   const CommandLine line{
       .name = "checkpoint",
       .about = "For how long a rank stands still for a checkpoint, until each level has it, and until it is back",
-      .quick = &options.quick,
-      .json = &options.json,
+      .options = options,
       .add_options = [&](CLI::App& app) {
         app.add_option("--folder", options.folder, "Where shards and files are made");
         app.add_option("--veloc", options.veloc,
@@ -81,10 +79,5 @@ int main(int count, char** words) {
         app.add_option("--redset", options.redset, "Where redset, kvtree and rankstr are installed");
         app.add_option("--python", options.python, "A Python that has torch (default: that of build/venv)");
       }};
-  return run_benchmark(count, words, line, [&]() -> freshet::Status {
-    Report report("checkpoint");
-    FRESHET_TRY(measure(options, report));
-    std::cout << (options.json ? "" : report.table() + "\n") << report.json() << std::endl;
-    return {};
-  });
+  return run_benchmark(count, words, line, [&](Report& report) { return measure(options, report); });
 }

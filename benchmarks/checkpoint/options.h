@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <string>
 
+#include "benchmarks/common/command_line.h"
+
 namespace freshet::benchmarks {
 
-struct CheckpointOptions {
-  bool quick = false;
-  bool json = false;
+struct CheckpointOptions : CommonOptions {
   std::string folder = std::filesystem::temp_directory_path();  ///< On the disk that is measured.
   std::string veloc;                                            ///< Where a VELOC is installed; empty: none.
   std::string redset;                                           ///< The same of redset.

@@ -11,11 +11,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <numeric>
 #include <thread>
 
@@ -30,9 +28,7 @@
 namespace freshet::benchmarks {
 namespace {
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::string folder = "/var/tmp";
   std::string part = "all";
   std::string provide;  ///< It is a provider with that backend, and not the benchmark.
@@ -57,19 +53,15 @@ Status write_file(const std::string& path, std::span<const Bytes> payloads) {
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options) : options_(std::move(options)) {}
+  Benchmark(Options options, Report& report) : options_(std::move(options)), report_(report) {}
 
   Status run() {
-    std::string folder = options_.folder + "/freshet-concurrency-XXXXXX";
-    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
-    Status status;
-    if (options_.part != "providers") status = measure(folder);
-    if (status && options_.part != "local") status = measure_providers(report_, folder, options_.quick);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    FRESHET_TRY(status);
+    FRESHET_TRY(in_new_folder(options_.folder, [&](const std::string& folder) {
+      Status status = options_.part == "providers" ? Status() : measure(folder);
+      if (status && options_.part != "local") status = measure_providers(report_, folder, options_.quick);
+      return status;
+    }));
     for (const auto& [name, value] : worst_) report_.set_ratio(name, value);
-    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
     return {};
   }
 
@@ -215,7 +207,7 @@ class Benchmark {
   static constexpr int kRepetitions = 5;
   const Options options_;
   std::map<std::string, double> worst_;
-  Report report_{"concurrency"};
+  Report& report_;
 };
 
 }  // namespace
@@ -227,8 +219,7 @@ int main(int count, char** words) {
   return run_benchmark(count, words,
                        {.name = "concurrency",
                         .about = "Clients that store and load at the same time, and many small puts",
-                        .quick = &options.quick,
-                        .json = &options.json,
+                        .options = options,
                         .add_options =
                             [&](CLI::App& app) {
                               app.add_option("--folder", options.folder, "Where repositories are made");
@@ -237,8 +228,8 @@ int main(int count, char** words) {
                               app.add_option("--provide", options.provide)->group("");
                               app.add_option("--room", options.room)->group("");
                             }},
-                       [&] {
+                       [&](Report& report) {
                          if (!options.provide.empty()) return provide(options.provide, options.folder, options.room);
-                         return Benchmark(options).run();
+                         return Benchmark(options, report).run();
                        });
 }

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <ctime>
-#include <iostream>
 
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/curve_fit/cases.h"
@@ -16,9 +15,7 @@
 namespace freshet::benchmarks {
 namespace {
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   bool details = false;
   std::vector<std::string> files;
 };
@@ -99,17 +96,10 @@ int main(int argc, char** argv) {
   Options options;
   const CommandLine line{.name = "curve_fit",
                          .about = "Fitting learning curves: time, and which choice of family predicts best",
-                         .quick = &options.quick,
-                         .json = &options.json,
+                         .options = options,
                          .add_options = [&options](CLI::App& app) {
                            app.add_flag("--details", options.details, "Print each run, cut and way to stderr");
                            app.add_option("files", options.files, "CSVs with a column loss, a row per step");
                          }};
-  return run_benchmark(argc, argv, line, [&options]() -> freshet::Status {
-    Report report("curve_fit");
-    FRESHET_TRY(measure(options, report));
-    if (!options.json) std::cout << report.table();
-    std::cout << report.json() << std::endl;
-    return {};
-  });
+  return run_benchmark(argc, argv, line, [&options](Report& report) { return measure(options, report); });
 }

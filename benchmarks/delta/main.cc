@@ -9,7 +9,6 @@
 #include <ctime>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <thread>
 
 #include "benchmarks/common/command_line.h"
@@ -29,11 +28,6 @@ constexpr std::uint64_t kSeed = 20261121;
 constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
 constexpr double kGigabit = 125e6;
 constexpr std::size_t kScrubBytes = std::size_t{96} << 20;
-
-struct Options {
-  bool quick = false;
-  bool json = false;
-};
 
 DeltaSpec spec_of(DType dtype) {
   return {.dtype = dtype,
@@ -70,8 +64,8 @@ double thread_milliseconds() {
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options)
-      : options_(options), elements_(std::size_t{options.quick ? 8u : 64u} << 20), scrub_(kScrubBytes, std::byte{1}) {
+  Benchmark(CommonOptions options, Report& report)
+      : options_(options), report_(report), elements_(std::size_t{options.quick ? 8u : 64u} << 20), scrub_(kScrubBytes, std::byte{1}) {
     peers_.push_back(make_index_and_value());
     peers_.push_back(make_gap_xor_zstd());
     peers_.push_back(make_xor_zstd());
@@ -88,9 +82,7 @@ class Benchmark {
         if (name == "1.6") FRESHET_TRY(measure_memory(pair));
       }
     }
-    FRESHET_TRY(measure_recorded());
-    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << "\n";
-    return {};
+    return measure_recorded();
   }
 
  private:
@@ -264,12 +256,12 @@ class Benchmark {
     }
   }
 
-  const Options options_;
+  const CommonOptions options_;
+  Report& report_;
   const std::size_t elements_;
   std::vector<std::byte> scrub_;
   std::vector<std::byte> memory_;
   std::vector<std::unique_ptr<Peer>> peers_;
-  Report report_{"delta"};
 };
 
 }  // namespace
@@ -277,12 +269,9 @@ class Benchmark {
 
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
-  Options options;
-  return run_benchmark(count, words,
-                       {.name = "delta",
-                        .about = "Element deltas: their size and speed beside other formats",
-                        .quick = &options.quick,
-                        .json = &options.json,
-                        .add_options = {}},
-                       [&] { return Benchmark(options).run(); });
+  CommonOptions options;
+  return run_benchmark(
+      count, words,
+      {.name = "delta", .about = "Element deltas: their size and speed beside other formats", .options = options},
+      [&](Report& report) { return Benchmark(options, report).run(); });
 }

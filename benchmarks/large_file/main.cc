@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <random>
 
 #include <nlohmann/json.hpp>
@@ -29,9 +28,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kTensors = 100;
 constexpr int kLoopVersions = 5;
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::uint64_t megabytes = 0;
   std::string folder = fs::temp_directory_path();
 };
@@ -72,8 +69,9 @@ Result<Held> held_by(pid_t pid) {
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options)
+  Benchmark(Options options, Report& report)
       : options_(std::move(options)),
+        report_(report),
         bytes_((options_.megabytes != 0 ? options_.megabytes
                 : options_.quick        ? 300
                                         : 3200)
@@ -81,15 +79,12 @@ class Benchmark {
         program_(fs::path(own_path()).parent_path().parent_path() / "freshet") {}
 
   Status run() {
-    folder_ = options_.folder + "/freshet-large-XXXXXX";
-    if (::mkdtemp(folder_.data()) == nullptr) return fail_errno(errno, folder_);
-    ::setenv("FRESHET_RUN_DIR", (folder_ + "/run").c_str(), 1);
-    ::setenv("XDG_STATE_HOME", (folder_ + "/state").c_str(), 1);
-    Status status = measure();
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-    if (status) std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
-    return status;
+    return in_new_folder(options_.folder, [this](const std::string& folder) {
+      folder_ = folder;
+      ::setenv("FRESHET_RUN_DIR", (folder_ + "/run").c_str(), 1);
+      ::setenv("XDG_STATE_HOME", (folder_ + "/state").c_str(), 1);
+      return measure();
+    });
   }
 
  private:
@@ -178,10 +173,10 @@ class Benchmark {
   }
 
   const Options options_;
+  Report& report_;
   const std::uint64_t bytes_;
   const std::string program_;
   std::string folder_;
-  Report report_{"large_file"};
 };
 
 }  // namespace
@@ -193,12 +188,11 @@ int main(int count, char** words) {
   return run_benchmark(count, words,
                        {.name = "large_file",
                         .about = "What commands do with one large file",
-                        .quick = &options.quick,
-                        .json = &options.json,
+                        .options = options,
                         .add_options =
                             [&](CLI::App& app) {
                               app.add_option("--megabytes", options.megabytes, "of the file (default 3200)");
                               app.add_option("--folder", options.folder, "where to store all of it meanwhile");
                             }},
-                       [&] { return Benchmark(options).run(); });
+                       [&](Report& report) { return Benchmark(options, report).run(); });
 }

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <functional>
-#include <iostream>
 #include <latch>
 #include <limits>
 #include <optional>
@@ -24,9 +23,7 @@
 namespace freshet::benchmarks {
 namespace {
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::string corpus;
   std::string only;
 };
@@ -47,7 +44,7 @@ std::uint64_t best_layers(const MatchAnswer& answer) { return answer.top.empty()
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options) : options_(std::move(options)) {}
+  Benchmark(Options options, Report& report) : options_(std::move(options)), report_(report) {}
 
   Status run();
 
@@ -73,7 +70,7 @@ class Benchmark {
   }
 
   const Options options_;
-  Report report_{"match"};
+  Report& report_;
 };
 
 Status Benchmark::fill(const MatchCase& match_case, StructureIndex& index) {
@@ -303,9 +300,7 @@ Status Benchmark::large_cases() {
 
 Status Benchmark::run() {
   FRESHET_TRY(space_cases());
-  FRESHET_TRY(large_cases());
-  std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
-  return {};
+  return large_cases();
 }
 
 }  // namespace
@@ -317,12 +312,11 @@ int main(int count, char** words) {
   return run_benchmark(count, words,
                        {.name = "match",
                         .about = "The best ancestor among many models",
-                        .quick = &options.quick,
-                        .json = &options.json,
+                        .options = options,
                         .add_options =
                             [&](CLI::App& app) {
                               app.add_option("--corpus", options.corpus, "Graphs, a JSON object a line");
                               app.add_option("--only", options.only, "One case");
                             }},
-                       [&] { return Benchmark(options).run(); });
+                       [&](Report& report) { return Benchmark(options, report).run(); });
 }

@@ -8,11 +8,9 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iostream>
 
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
@@ -23,9 +21,7 @@
 namespace freshet::benchmarks {
 namespace {
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::string folder = std::filesystem::temp_directory_path();
   std::string timeline;
   std::uint64_t seed = 1;
@@ -33,7 +29,7 @@ struct Options {
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options) : options_(std::move(options)) {
+  Benchmark(Options options, Report& report) : options_(std::move(options)), report_(report) {
     if (!options_.timeline.empty()) {
       timeline_.open(options_.timeline);
       timeline_ << "arm,candidate,worker,start_s,finish_s,quality\n";
@@ -41,14 +37,8 @@ class Benchmark {
   }
 
   Status run() {
-    std::string folder = options_.folder + "/freshet-nas-XXXXXX";
-    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
-    const Status status = run_arms(folder);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    if (!status) return status;
+    FRESHET_TRY(in_new_folder(options_.folder, [this](const std::string& folder) { return run_arms(folder); }));
     set_ratios();
-    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
     return {};
   }
 
@@ -138,7 +128,7 @@ class Benchmark {
 
   const Options options_;
   std::ofstream timeline_;
-  Report report_{"nas"};
+  Report& report_;
 };
 
 }  // namespace
@@ -150,13 +140,12 @@ int main(int count, char** words) {
   return run_benchmark(count, words,
                        {.name = "nas",
                         .about = "An architecture search without transfer, with files, and with a repository",
-                        .quick = &options.quick,
-                        .json = &options.json,
+                        .options = options,
                         .add_options =
                             [&](CLI::App& app) {
                               app.add_option("--folder", options.folder, "Where models are kept");
                               app.add_option("--timeline", options.timeline, "A CSV of every candidate");
                               app.add_option("--seed", options.seed, "Of the search");
                             }},
-                       [&] { return Benchmark(options).run(); });
+                       [&](Report& report) { return Benchmark(options, report).run(); });
 }

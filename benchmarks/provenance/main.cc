@@ -7,10 +7,8 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
@@ -22,9 +20,7 @@
 namespace freshet::benchmarks {
 namespace {
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::string folder = std::filesystem::temp_directory_path();
 };
 
@@ -59,17 +55,13 @@ Result<std::unique_ptr<Repository>> repository_of(const Family& family) {
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options) : options_(std::move(options)) {}
+  Benchmark(Options options, Report& report) : options_(std::move(options)), report_(report) {}
 
   Status run() {
-    std::string folder = options_.folder + "/freshet-provenance-XXXXXX";
-    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
-    Status status = lineages(folder);
-    if (status) status = metadata(folder);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    if (status) std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
-    return status;
+    return in_new_folder(options_.folder, [this](const std::string& folder) -> Status {
+      FRESHET_TRY(lineages(folder));
+      return metadata(folder);
+    });
   }
 
  private:
@@ -161,7 +153,7 @@ class Benchmark {
   }
 
   const Options options_;
-  Report report_{"provenance"};
+  Report& report_;
 };
 
 }  // namespace
@@ -174,9 +166,8 @@ int main(int count, char** words) {
       count, words,
       {.name = "provenance",
        .about = "Questions about lineages, and how the records grow",
-       .quick = &options.quick,
-       .json = &options.json,
+       .options = options,
        .add_options =
            [&](CLI::App& app) { app.add_option("--folder", options.folder, "Where repositories are made"); }},
-      [&] { return Benchmark(options).run(); });
+      [&](Report& report) { return Benchmark(options, report).run(); });
 }

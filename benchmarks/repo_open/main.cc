@@ -8,10 +8,8 @@
 /// usage: repo_open [--quick] [--json] [--models N] [--layers N] [--folder DIR] [--store DIR] [--only CASE]
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,9 +32,7 @@ constexpr int kTries = 5;
 constexpr std::uint32_t kDeepGraphLayers = 207;
 constexpr std::uint64_t kDeepGraphs = 1500;
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::uint64_t models = 0;
   std::uint32_t layers = 40;
   std::string folder = std::filesystem::temp_directory_path();
@@ -55,20 +51,15 @@ std::unique_ptr<nas::Space> space_of_small_tensors() {
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options)
+  Benchmark(Options options, Report& report)
       : options_(std::move(options)),
+        report_(report),
         models_(options_.models != 0 ? options_.models
                 : options_.quick     ? 6000
                                      : 60000) {}
 
   Status run() {
-    std::string folder = options_.folder + "/freshet-open-XXXXXX";
-    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
-    Status status = measure_all(folder);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    if (status) std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
-    return status;
+    return in_new_folder(options_.folder, [this](const std::string& folder) { return measure_all(folder); });
   }
 
  private:
@@ -205,9 +196,9 @@ class Benchmark {
   }
 
   const Options options_;
+  Report& report_;
   const std::uint64_t models_;
   std::shared_ptr<const Architecture> last_;
-  Report report_{"repo_open"};
 };
 
 }  // namespace
@@ -219,8 +210,7 @@ int main(int count, char** words) {
   return run_benchmark(count, words,
                        {.name = "repo_open",
                         .about = "Opening a folder of many models, each of another architecture",
-                        .quick = &options.quick,
-                        .json = &options.json,
+                        .options = options,
                         .add_options =
                             [&](CLI::App& app) {
                               app.add_option("--models", options.models, "how many (default 60000)");
@@ -229,5 +219,5 @@ int main(int count, char** words) {
                               app.add_option("--store", options.store, "a folder of deep models to keep and use again");
                               app.add_option("--only", options.only, "one case: open, commands or bytes");
                             }},
-                       [&] { return Benchmark(options).run(); });
+                       [&](Report& report) { return Benchmark(options, report).run(); });
 }

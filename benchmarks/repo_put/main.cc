@@ -8,11 +8,9 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <random>
 
 #include "benchmarks/common/command_line.h"
@@ -26,9 +24,7 @@ namespace {
 
 constexpr std::size_t kTensors = 9;
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::string folder = std::filesystem::temp_directory_path();
 };
 
@@ -93,14 +89,13 @@ Status write_file(const std::string& path, const std::vector<Bytes>& payloads) {
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options) : options_(std::move(options)) {}
+  Benchmark(Options options, Report& report) : options_(std::move(options)), report_(report) {}
 
   Status run() {
     for (const std::size_t megabytes :
          options_.quick ? std::vector<std::size_t>{64} : std::vector<std::size_t>{64, 600}) {
       FRESHET_TRY(run_case(megabytes));
     }
-    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
     return {};
   }
 
@@ -112,12 +107,7 @@ class Benchmark {
   };
 
   Status run_case(std::size_t megabytes) {
-    std::string folder = options_.folder + "/freshet-repo-put-XXXXXX";
-    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
-    const Status status = measure(folder, megabytes);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    return status;
+    return in_new_folder(options_.folder, [&](const std::string& folder) { return measure(folder, megabytes); });
   }
 
   Status measure(const std::string& folder, std::size_t megabytes) {
@@ -175,7 +165,7 @@ class Benchmark {
 
   const Options options_;
   std::vector<std::vector<std::byte>> read_;
-  Report report_{"repo_put"};
+  Report& report_;
 };
 
 }  // namespace
@@ -188,9 +178,8 @@ int main(int count, char** words) {
       count, words,
       {.name = "repo_put",
        .about = "How long until a version is durable",
-       .quick = &options.quick,
-       .json = &options.json,
+       .options = options,
        .add_options =
            [&](CLI::App& app) { app.add_option("--folder", options.folder, "Where repositories are made"); }},
-      [&] { return Benchmark(options).run(); });
+      [&](Report& report) { return Benchmark(options, report).run(); });
 }

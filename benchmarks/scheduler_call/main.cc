@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
-#include <iostream>
 #include <random>
 
 #include "benchmarks/common/command_line.h"
@@ -128,19 +127,11 @@ Status measure(bool quick, Report& report) {
 
 int main(int argc, char** argv) {
   using namespace freshet::benchmarks;
-  bool quick = false;
-  bool json = false;
-  const CommandLine line{.name = "scheduler_call",
-                         .about = "The time of one call of the scheduler",
-                         .quick = &quick,
-                         .json = &json,
-                         .add_options = {}};
-  return run_benchmark(argc, argv, line, [&quick, &json]() -> freshet::Status {
-    Report report("scheduler_call");
-    FRESHET_TRY(measure(quick, report));
-    FRESHET_TRY(measure_plans(quick, report));
-    if (!json) std::cout << report.table();
-    std::cout << report.json() << '\n';
-    return {};
-  });
+  CommonOptions options;
+  return run_benchmark(
+      argc, argv, {.name = "scheduler_call", .about = "The time of one call of the scheduler", .options = options},
+      [&](Report& report) -> freshet::Status {
+        FRESHET_TRY(measure(options.quick, report));
+        return measure_plans(options.quick, report);
+      });
 }

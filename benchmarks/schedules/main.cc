@@ -17,9 +17,7 @@
 namespace freshet::benchmarks {
 namespace {
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::string data = SCHEDULES_DATA;
   std::vector<std::string> only;
   std::string series;
@@ -87,8 +85,7 @@ Status print_tables(const Options& options, const std::vector<Played>& played) {
   return {};
 }
 
-Status measure(const Options& options) {
-  Report report("schedules");
+Status measure(const Options& options, Report& report) {
   FRESHET_ASSIGN(const std::vector<Case> cases, pick_cases(options));
   std::vector<Played> played;
   for (const Case& one : cases) {
@@ -99,9 +96,7 @@ Status measure(const Options& options) {
   }
   fill(played, report);
   if (!options.series.empty()) FRESHET_TRY(write_series(options.series, played));
-  if (!options.json) FRESHET_TRY(print_tables(options, played));
-  std::cout << report.json() << std::endl;
-  return {};
+  return options.json ? Status() : print_tables(options, played);
 }
 
 }  // namespace
@@ -110,15 +105,13 @@ Status measure(const Options& options) {
 int main(int argc, char** argv) {
   using namespace freshet::benchmarks;
   Options options;
-  const CommandLine line{
-      .name = "schedules",
-      .about = "Cumulative loss of schedules on recorded learning curves, over the best possible one",
-      .quick = &options.quick,
-      .json = &options.json,
-      .add_options = [&options](CLI::App& app) {
-        app.add_option("--data", options.data, "Folder of learning curves")->capture_default_str();
-        app.add_option("--only", options.only, "Names of curves");
-        app.add_option("--series", options.series, "Folder to write what plots.gp draws into");
-      }};
-  return run_benchmark(argc, argv, line, [&options] { return measure(options); });
+  CLI::App app("Cumulative loss of schedules on recorded learning curves, over the best possible one", "schedules");
+  app.add_flag("--quick", options.quick, "A few curves, about a minute");
+  app.add_flag("--json", options.json, "Print nothing but one JSON object");
+  app.add_option("--data", options.data, "Folder of learning curves")->capture_default_str();
+  app.add_option("--only", options.only, "Names of curves");
+  app.add_option("--series", options.series, "Folder to write what plots.gp draws into");
+  if (const auto code = ends_at_words(app, argc, argv)) return *code;
+  // Its tables stand for the report's.
+  return print_report("schedules", true, [&](Report& report) { return measure(options, report); });
 }

@@ -10,11 +10,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iostream>
 
 #include "benchmarks/common/child.h"
 #include "benchmarks/common/command_line.h"
@@ -28,9 +26,7 @@ namespace {
 constexpr std::array<unsigned, 4> kShares = {15, 25, 35, 50};
 constexpr std::uint64_t kMB = 1'000'000;
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::string folder = "/var/tmp";
   std::string python;
   std::string only;  ///< A case.
@@ -104,7 +100,7 @@ class Worst {
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options) : options_(std::move(options)) {}
+  Benchmark(Options options, Report& report) : options_(std::move(options)), report_(report) {}
 
   Status run() {
     for (const Case& one : cases_of(options_.quick)) {
@@ -112,7 +108,6 @@ class Benchmark {
       FRESHET_TRY(run_case(one));
     }
     for (const auto& [name, worst] : worst_) report_.set_ratio(name, worst.value());
-    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
     return {};
   }
 
@@ -132,11 +127,8 @@ class Benchmark {
       report_.skip(one.name, reason);
       return {};
     }
-    std::string folder = options_.folder + "/freshet-store-load-XXXXXX";
-    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
-    Status status = measure(one, folder);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
+    Status status =
+        in_new_folder(options_.folder, [&](const std::string& folder) { return measure(one, folder); });
     if (!status) return fail(std::move(status).error().with_context(one.name));
     return {};
   }
@@ -347,7 +339,7 @@ class Benchmark {
   const Options options_;
   std::uint64_t used_ = 0;
   std::map<std::string, Worst> worst_;
-  Report report_{"store_load"};
+  Report& report_;
 };
 
 std::string default_python() {
@@ -360,17 +352,17 @@ std::string default_python() {
 
 int main(int count, char** words) {
   using namespace freshet::benchmarks;
-  Options options{.python = default_python()};
+  Options options;
+  options.python = default_python();
   return run_benchmark(count, words,
                        {.name = "store_load",
                         .about = "Storing a version, and reading it or a part of it back",
-                        .quick = &options.quick,
-                        .json = &options.json,
+                        .options = options,
                         .add_options =
                             [&](CLI::App& app) {
                               app.add_option("--folder", options.folder, "Where versions are kept");
                               app.add_option("--python", options.python, "With h5py and safetensors");
                               app.add_option("--case", options.only, "One case");
                             }},
-                       [&] { return Benchmark(options).run(); });
+                       [&](Report& report) { return Benchmark(options, report).run(); });
 }

@@ -3,11 +3,9 @@
 
 #include <signal.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <iostream>
 
-#include "benchmarks/common/command_line.h"
 #include "benchmarks/stream/stream_peer.h"
 #include "core/base/format.h"
 
@@ -37,13 +35,7 @@ int run_program(int argc, char** argv, const Program& program) {
   if (const auto code = ends_at_words(app, argc, argv)) return *code;
   ::signal(SIGPIPE, SIG_IGN);  // A child that died is an error of the line that cannot be written.
   if (!role.empty()) return run_role(program, role, arguments);
-  Report report(program.name);
-  if (const Status measured = program.measure(options, report); !measured) {
-    std::cerr << program.name << ": " << measured.error().message() << "\n";
-    return 1;
-  }
-  std::cout << (options.json ? "" : report.table() + "\n") << report.json() << std::endl;
-  return 0;
+  return print_report(program.name, options.json, [&](Report& report) { return program.measure(options, report); });
 }
 
 void tell_progress(const Program& program, const std::string& what) {

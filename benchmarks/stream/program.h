@@ -8,14 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/common/report.h"
+#include "benchmarks/common/command_line.h"
 #include "core/base/result.h"
 
 namespace freshet::benchmarks {
 
-struct ProgramOptions {
-  bool quick = false;  ///< About a minute at most.
-  bool json = false;
+struct ProgramOptions : CommonOptions {
   int repetitions = 0;  ///< Measured updates per case; 0: as the program thinks best.
 };
 

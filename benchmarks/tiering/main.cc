@@ -4,10 +4,7 @@
 ///
 /// usage: tiering [--quick] [--json] [--folder DIR] [--monarch LIB] [--drop-caches] [--rounds N]
 
-#include <stdlib.h>
-
 #include <filesystem>
-#include <iostream>
 #include <string_view>
 
 #include "benchmarks/common/command_line.h"
@@ -19,9 +16,7 @@
 namespace freshet::benchmarks {
 namespace {
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::string folder = std::filesystem::temp_directory_path();
   std::string monarch;
   bool drop_caches = false;
@@ -56,24 +51,17 @@ Status measure_epochs(const Settings& settings, Report& report) {
   return epochs.know_order(few);
 }
 
-Status run(const Options& options) {
-  Settings settings{.folder = options.folder + "/freshet-tiering-XXXXXX",
+Status run(const Options& options, const std::string& folder, Report& report) {
+  Settings settings{.folder = folder,
                     .quick = options.quick,
                     .rounds = options.rounds > 0 ? options.rounds
                               : options.quick    ? 2
                                                  : 5,
                     .monarch = options.monarch,
                     .drop_caches = options.drop_caches};
-  if (::mkdtemp(settings.folder.data()) == nullptr) return fail_errno(errno, settings.folder);
-  Report report("tiering");
   if (options.monarch.empty()) report.skip("monarch", "no --monarch LIB");
-  Status status = measure_epochs(settings, report);
-  if (status) status = measure_costs(settings.folder, settings.quick, settings.rounds, report);
-  std::error_code ignored;
-  std::filesystem::remove_all(settings.folder, ignored);
-  FRESHET_TRY(status);
-  std::cout << (options.json ? "" : report.table() + "\n") << report.json() << std::endl;
-  return {};
+  FRESHET_TRY(measure_epochs(settings, report));
+  return measure_costs(settings.folder, settings.quick, settings.rounds, report);
 }
 
 }  // namespace
@@ -87,8 +75,7 @@ int main(int count, char** words) {
   return run_benchmark(count, words,
                        {.name = "tiering",
                         .about = "Epochs over training sets in a slow folder, with tiers and without",
-                        .quick = &options.quick,
-                        .json = &options.json,
+                        .options = options,
                         .add_options =
                             [&](CLI::App& app) {
                               app.add_option("--folder", options.folder, "A folder on the fast disk");
@@ -97,5 +84,9 @@ int main(int count, char** words) {
                                            "The kernel forgets everything between epochs (as root)");
                               app.add_option("--rounds", options.rounds, "How often each case is measured");
                             }},
-                       [&] { return run(options); });
+                       [&](Report& report) {
+                         return in_new_folder(options.folder, [&](const std::string& folder) {
+                           return run(options, folder, report);
+                         });
+                       });
 }

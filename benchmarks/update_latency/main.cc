@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 
 #include "benchmarks/common/child.h"
 #include "benchmarks/common/command_line.h"
@@ -55,9 +54,9 @@ bool has_memory_for(std::uint64_t model_bytes) {
 
 class Benchmark {
  public:
-  explicit Benchmark(Options options) : options_(std::move(options)) {}
+  Benchmark(Options options, Report& report) : options_(std::move(options)), report_(report) {}
 
-  int run() {
+  Status run() {
     const std::vector<ModelSize> sizes = options_.quick ? std::vector<ModelSize>{{64, 9}, {256, 24}}
                                                         : std::vector<ModelSize>{{64, 9}, {600, 24}, {1700, 40}};
     const ModelSize& of_ratios = sizes[1];
@@ -65,14 +64,11 @@ class Benchmark {
       const auto& wanted = options_.megabytes;
       if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), size.megabytes) == wanted.end()) continue;
       if (auto status = run_model(size, size.megabytes == of_ratios.megabytes); !status) {
-        std::fprintf(stderr, "update_latency: %llu MB: %s\n", static_cast<unsigned long long>(size.megabytes),
-                     status.error().message().c_str());
-        return 1;
+        return fail(std::move(status).error().with_context(format("{} MB", size.megabytes)));
       }
     }
     set_ratios(format("{}MB_all", of_ratios.megabytes), format("{}MB_found25", of_ratios.megabytes));
-    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
-    return 0;
+    return {};
   }
 
  private:
@@ -153,7 +149,7 @@ class Benchmark {
   }
 
   const Options options_;
-  Report report_{"update_latency"};
+  Report& report_;
   std::uint64_t stamp_ = 0;
 };
 
@@ -188,7 +184,8 @@ int run_main(int argc, char** argv) {
   // A peer's large buffers, freed, must not make the allocator return pages that Freshet's next update would touch
   // again.
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  return Benchmark(std::move(options)).run();
+  return print_report("update_latency", options.json,
+                      [&](Report& report) { return Benchmark(options, report).run(); });
 }
 
 }  // namespace
