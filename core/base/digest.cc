@@ -14,9 +14,9 @@
 #include "core/base/format.h"
 
 namespace freshet {
-namespace {
 
 Digest digest_of_parts(const std::vector<Digest>& parts) {
+  if (parts.size() == 1) return parts.front();
   std::vector<std::byte> bytes;
   bytes.reserve(parts.size() * sizeof(Digest));
   for (const Digest& part : parts) {
@@ -25,8 +25,6 @@ Digest digest_of_parts(const std::vector<Digest>& parts) {
   }
   return plain_xxh3_of(bytes);
 }
-
-}  // namespace
 
 std::string to_hex(const Digest& digest) { return format("{:016x}{:016x}", digest.high, digest.low); }
 
@@ -83,7 +81,6 @@ void DigestStream::update(Bytes bytes) {
 }
 
 Digest DigestStream::finish() const {
-  if (parts_.empty()) return part_.finish();
   std::vector<Digest> parts = parts_;
   parts.push_back(part_.finish());
   return digest_of_parts(parts);

@@ -34,6 +34,8 @@ class BlobWriter {
   virtual Status write(std::string_view key, Bytes bytes) = 0;
   /// The same, and returns the digest of the taken bytes. A backend that copies computes the digest during the copy. So
   /// it reads the bytes once, and the digest is that of the kept bytes, even if somebody changes `bytes` meanwhile.
+  /// Here `bytes` must stay where they are until commit() returned, or until the writer ended: a backend may read them
+  /// on other threads.
   virtual Result<Digest> write_and_digest(std::string_view key, Bytes bytes);
   /// On return, all written blobs are readable and durable. Not atomic: a crash may leave some of them. So a blob
   /// counts only if a record names it. After an error this writer can do nothing more.
@@ -67,12 +69,14 @@ class Backend {
 
   virtual ~Backend() = default;
 
-  /// "memory", "rocksdb", "rados".
+  /// "memory", "rocksdb", "rados", "bucket".
   virtual std::string_view kind() const = 0;
   /// True: acknowledged writes survive the process and the host.
   virtual bool durable() const = 0;
   /// True: every write is refused with failed_precondition.
   virtual bool read_only() const = 0;
+  /// So many threads that read blobs get the most out of a durable medium.
+  virtual std::size_t readers_max() const { return 4; }
 
   virtual Result<std::unique_ptr<BlobWriter>> write_blobs() = 0;
   /// Reads out.size() bytes from `offset`. not_found: there is no such blob. corrupt: it is shorter.

@@ -14,6 +14,8 @@
 #include "core/base/mutex.h"
 #include "repo/bucket/packer.h"
 #include "repo/bucket/store_caller.h"
+#include "repo/bucket/time_to_move.h"
+#include "repo/local/side_by_side.h"
 #include "repo/object_store/exclusion.h"
 
 namespace freshet {
@@ -26,7 +28,7 @@ constexpr char kBlobKey = 'b';    ///< + the blob's key: where it lies.
 
 constexpr Duration kOpenMax = std::chrono::seconds(30);
 constexpr Duration kFirstCallMax = std::chrono::seconds(8);
-constexpr Duration kReadMax = std::chrono::minutes(2);
+constexpr Duration kLookMax = std::chrono::seconds(30);
 /// Longer than a member of the log keeps a batch.
 constexpr Duration kAppendMax = std::chrono::seconds(30);
 /// A longer sweep goes on behind.
@@ -68,6 +70,7 @@ class BucketBackend final : public Backend {
   std::string_view kind() const override { return "bucket"; }
   bool durable() const override { return true; }
   bool read_only() const override { return read_only_; }
+  std::size_t readers_max() const override { return store_->transfers_max(); }
 
   Result<std::unique_ptr<BlobWriter>> write_blobs() override {
     FRESHET_TRY(check_writable());
@@ -75,11 +78,20 @@ class BucketBackend final : public Backend {
   }
 
   Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
-    FRESHET_ASSIGN(const log::Value value, blob(key));
-    return read_value(log_key(kBlobKey, key), value, [&](const log::Value& now) -> Status {
-      if (offset <= now.bytes() && out.size() <= now.bytes() - offset) return read_places(now, offset, out);
-      return fail(Code::corrupt, format("the blob has {} bytes, not {}", now.bytes(), offset + out.size()));
-    });
+    return read_blob_value(key, offset, out).map([](const log::Value&) {});
+  }
+
+  /// Each object is proved as it comes. So the digest of the whole costs nothing more.
+  Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const override {
+    FRESHET_ASSIGN(const log::Value value, read_blob_value(key, 0, out));
+    std::vector<Digest> digests;
+    std::uint64_t bytes = 0;
+    for (const log::Place& place : value.places) {
+      if (bytes != digests.size() * kDigestPartBytes || place.bytes > kDigestPartBytes) break;
+      bytes += place.bytes;
+      digests.push_back(place.digest);
+    }
+    return bytes == out.size() && !digests.empty() ? digest_of_parts(digests) : digest_of(out);
   }
 
   Status erase_blob(std::string_view key) override {
@@ -122,7 +134,7 @@ class BucketBackend final : public Backend {
                     format("a record has at most {} bytes; {} has {}", kRecordTextMax, key, value->size()));
       }
       if (value != nullptr && value->size() > log::kInlineBytesMax) {
-        FRESHET_TRY(packer.add(key, bytes_of(value->data(), value->size())));
+        FRESHET_TRY(packer.add(key, bytes_of(value->data(), value->size())));  // The batch outlives the packer.
         continue;
       }
       log::Change change{.key = log_key(kRecordKey, key)};
@@ -177,7 +189,11 @@ class BucketBackend final : public Backend {
    public:
     explicit Writer(BucketBackend& backend) : backend_(backend), packer_(*backend.store_, *backend.log_) {}
 
-    Status write(std::string_view key, Bytes bytes) override { return packer_.add(key, bytes); }
+    Status write(std::string_view key, Bytes bytes) override {
+      FRESHET_TRY(packer_.add(key, bytes));
+      return packer_.wait();
+    }
+    Result<Digest> write_and_digest(std::string_view key, Bytes bytes) override { return packer_.add(key, bytes); }
     Status commit() override {
       FRESHET_ASSIGN(Packer::Values values, packer_.finish());
       std::vector<log::Change> changes;
@@ -297,7 +313,7 @@ class BucketBackend final : public Backend {
                     const std::function<Status(const log::Value& now)>& read) const {
     Status status = read(value);
     if (status || status.error().code() != Code::not_found) return status;
-    if (read_only_) FRESHET_TRY(log_->look(deadline_in(kReadMax)));
+    if (read_only_) FRESHET_TRY(log_->look(deadline_in(kLookMax)));
     FRESHET_ASSIGN(const std::optional<log::Value> now, log_->get(key));
     if (!now) {
       return fail(Code::unavailable,
@@ -309,24 +325,56 @@ class BucketBackend final : public Backend {
     return fail(Code::corrupt, "a part of the blob is missing: " + status.error().message());
   }
 
+  /// What was read, so that the caller knows its places.
+  Result<log::Value> read_blob_value(std::string_view key, std::uint64_t offset, MutableBytes out) const {
+    FRESHET_ASSIGN(log::Value value, blob(key));
+    const auto read = [&](const log::Value& now) -> Status {
+      if (offset > now.bytes() || out.size() > now.bytes() - offset) {
+        return fail(Code::corrupt, format("the blob has {} bytes, not {}", now.bytes(), offset + out.size()));
+      }
+      FRESHET_TRY(read_places(now, offset, out));
+      value = now;
+      return {};
+    };
+    const log::Value there = value;  // read() changes the other one.
+    FRESHET_TRY(read_value(log_key(kBlobKey, key), there, read));
+    return value;
+  }
+
+  struct Piece {
+    const log::Place& place;
+    std::uint64_t offset = 0;  ///< In the place.
+    MutableBytes out;
+  };
+
   Status read_places(const log::Value& value, std::uint64_t offset, MutableBytes out) const {
     if (value.places.empty()) {
       if (!out.empty()) std::memcpy(out.data(), value.inlined.data() + offset, out.size());
       return {};
     }
+    std::vector<Piece> pieces;
     for (const log::Place& place : value.places) {
       if (out.empty()) break;
       if (offset >= place.bytes) {
         offset -= place.bytes;
         continue;
       }
-      const MutableBytes part =
-          out.first(static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), place.bytes - offset)));
-      FRESHET_TRY(store_->read(log::object_key(place.object), place.offset + offset, part, deadline_in(kReadMax)));
-      out = out.subspan(part.size());
+      const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), place.bytes - offset));
+      pieces.push_back({.place = place, .offset = offset, .out = out.first(bytes)});
+      out = out.subspan(bytes);
       offset = 0;
     }
-    return {};
+    return run_side_by_side(pieces.size(), store_->transfers_max(),
+                            [&](std::size_t at) { return read_piece(pieces[at]); });
+  }
+
+  /// A piece of a place cannot be proved: only the whole place has a digest.
+  Status read_piece(const Piece& piece) const {
+    const std::string key = log::object_key(piece.place.object);
+    FRESHET_TRY(
+        store_->read(key, piece.place.offset + piece.offset, piece.out, time_to_move(*store_, piece.out.size())));
+    if (piece.out.size() != piece.place.bytes || digest_of(piece.out) == piece.place.digest) return {};
+    return fail(Code::corrupt, format("{}: the bytes of {} differ from their digest", store_->place(), key));
   }
 
   Result<std::string> text_of(std::string_view key, const log::Value& value) const {
@@ -341,14 +389,7 @@ class BucketBackend final : public Backend {
       return fail(Code::corrupt, format("a record has {} bytes: more than {}", value.bytes(), kRecordTextMax));
     }
     text.assign(static_cast<std::size_t>(value.bytes()), '\0');
-    MutableBytes rest(reinterpret_cast<std::byte*>(text.data()), text.size());
-    FRESHET_TRY(read_places(value, 0, rest));
-    for (const log::Place& place : value.places) {
-      const MutableBytes part = rest.first(static_cast<std::size_t>(place.bytes));
-      if (digest_of(part) != place.digest) return fail(Code::corrupt, "a record's bytes differ from their digest");
-      rest = rest.subspan(part.size());
-    }
-    return {};
+    return read_places(value, 0, MutableBytes(reinterpret_cast<std::byte*>(text.data()), text.size()));
   }
 
   const std::shared_ptr<ObjectStore> store_;

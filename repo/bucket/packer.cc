@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/deadline.h"
-#include "core/base/digest.h"
+#include "repo/bucket/time_to_move.h"
 
 namespace freshet::bucket {
 namespace {
@@ -13,55 +12,64 @@ namespace {
 /// A value from here on has objects of its own.
 constexpr std::size_t kOwnObjectBytes = std::size_t{1} << 20;
 constexpr std::size_t kPackBytes = std::size_t{8} << 20;
-constexpr Duration kUploadMax = std::chrono::minutes(2);
 static_assert(kDigestPartBytes <= kObjectBytesMax);
 
 }  // namespace
 
-Result<log::ObjectName> Packer::upload(Bytes bytes) {
+Result<log::ObjectName> Packer::upload(Bytes bytes, std::shared_ptr<const Pack> kept) {
   FRESHET_ASSIGN(const log::ObjectName name, log_.draw_object());
-  Creation creation = store_.create(log::object_key(name), bytes, deadline_in(kUploadMax));
-  // The name was drawn: what stands there was made by an earlier request of this very call.
-  if (creation.outcome == Created::created || creation.outcome == Created::exists) return name;
-  return fail(std::move(creation.error));
+  // Before the upload. So the store proves that it got the bytes of this moment, whoever changes them meanwhile.
+  const std::uint32_t crc32c = crc32c_of(bytes);
+  FRESHET_TRY(crew_.add([this, name, bytes, crc32c, kept = std::move(kept)]() -> Status {
+    Creation creation = store_.create(log::object_key(name), bytes, time_to_move(store_, bytes.size()), crc32c);
+    // The name was drawn: what stands there was made by an earlier request of this very call.
+    if (creation.outcome == Created::created || creation.outcome == Created::exists) return {};
+    return fail(std::move(creation.error));
+  }));
+  return name;
 }
 
-Status Packer::add(std::string_view key, Bytes bytes) {
+Result<Digest> Packer::add(std::string_view key, Bytes bytes) {
   const auto [found, is_first] = values_.try_emplace(std::string(key));
   if (!is_first) std::erase_if(packed_, [&](const Packed& one) { return one.key == key; });
   log::Value& value = found->second;
   value = {};
-  if (bytes.size() < kOwnObjectBytes) {
-    if (bytes.empty()) return {};
-    packed_.push_back({.key = std::string(key), .offset = pack_.size(), .bytes = bytes.size()});
-    pack_.insert(pack_.end(), bytes.begin(), bytes.end());
-    return pack_.size() < kPackBytes ? Status() : upload_pack();
-  }
+  if (bytes.empty()) return digest_of(bytes);
+  if (bytes.size() < kOwnObjectBytes) return add_to_pack(key, bytes);
+  std::vector<Digest> digests;
   while (!bytes.empty()) {
     const Bytes part = bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), kDigestPartBytes)));
-    FRESHET_ASSIGN(const log::ObjectName object, upload(part));
-    value.places.push_back({.object = object, .offset = 0, .bytes = part.size(), .digest = digest_of(part)});
+    FRESHET_ASSIGN(const log::ObjectName object, upload(part, nullptr));
+    digests.push_back(digest_of(part));
+    value.places.push_back({.object = object, .offset = 0, .bytes = part.size(), .digest = digests.back()});
     bytes = bytes.subspan(part.size());
   }
-  return {};
+  return digest_of_parts(digests);
+}
+
+Result<Digest> Packer::add_to_pack(std::string_view key, Bytes bytes) {
+  const std::size_t offset = pack_->size();
+  pack_->insert(pack_->end(), bytes.begin(), bytes.end());
+  const Digest digest = digest_of(Bytes(*pack_).subspan(offset));
+  packed_.push_back({.key = std::string(key), .offset = offset, .bytes = bytes.size(), .digest = digest});
+  if (pack_->size() >= kPackBytes) FRESHET_TRY(upload_pack());
+  return digest;
 }
 
 Status Packer::upload_pack() {
-  if (!packed_.empty()) {
-    FRESHET_ASSIGN(const log::ObjectName object, upload(pack_));
-    for (const Packed& one : packed_) {
-      const Bytes bytes = Bytes(pack_).subspan(one.offset, one.bytes);
-      values_[one.key].places = {
-          {.object = object, .offset = one.offset, .bytes = one.bytes, .digest = digest_of(bytes)}};
-    }
+  if (packed_.empty()) return {};
+  std::shared_ptr<const Pack> pack = std::exchange(pack_, std::make_shared<Pack>());
+  FRESHET_ASSIGN(const log::ObjectName object, upload(*pack, pack));
+  for (const Packed& one : packed_) {
+    values_[one.key].places = {{.object = object, .offset = one.offset, .bytes = one.bytes, .digest = one.digest}};
   }
   packed_.clear();
-  pack_.clear();
   return {};
 }
 
 Result<Packer::Values> Packer::finish() {
   FRESHET_TRY(upload_pack());
+  FRESHET_TRY(crew_.finish());
   return std::exchange(values_, {});
 }
 

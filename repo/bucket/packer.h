@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Uploads bytes of values as objects under new names. Small ones share an object; large ones are cut as digests are.
+/// Uploads bytes of values as objects under new names, several at a time. Small values share an object; large ones are
+/// cut as digests are.
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/base/bytes.h"
+#include "core/base/digest.h"
 #include "core/base/result.h"
+#include "repo/bucket/crew.h"
 #include "repo/log/log_store.h"
 #include "repo/object_store/object_store.h"
 
@@ -22,10 +26,13 @@ class Packer {
   using Values = std::map<std::string, log::Value, std::less<>>;
 
   /// Both must outlive the packer.
-  Packer(ObjectStore& store, log::LogStore& log) : store_(store), log_(log) {}
+  Packer(ObjectStore& store, log::LogStore& log) : store_(store), log_(log), crew_(store.transfers_max()) {}
 
-  /// Takes the value of `key`; the last one of a key counts. The bytes may be freed on return.
-  Status add(std::string_view key, Bytes bytes);
+  /// Takes the value of `key`; the last one of a key counts. Answers the digest of the bytes that the store gets: it
+  /// refuses other ones. The bytes stay as they are until wait() or finish(). An error may be that of an earlier value.
+  Result<Digest> add(std::string_view key, Bytes bytes);
+  /// Until the bytes of all calls so far may be freed.
+  Status wait() { return crew_.finish(); }
   /// All values, with the places of their uploaded bytes. Nothing of them may be named before.
   Result<Values> finish();
 
@@ -34,15 +41,20 @@ class Packer {
     std::string key;
     std::size_t offset = 0;
     std::size_t bytes = 0;
+    Digest digest;
   };
-  Result<log::ObjectName> upload(Bytes bytes);
+  using Pack = std::vector<std::byte>;
+
+  Result<log::ObjectName> upload(Bytes bytes, std::shared_ptr<const Pack> kept);
+  Result<Digest> add_to_pack(std::string_view key, Bytes bytes);
   Status upload_pack();
 
   ObjectStore& store_;
   log::LogStore& log_;  ///< Draws the objects' names.
   Values values_;
-  std::vector<std::byte> pack_;
+  std::shared_ptr<Pack> pack_ = std::make_shared<Pack>();
   std::vector<Packed> packed_;
+  Crew crew_;  ///< Last, so that it ends first.
 };
 
 }  // namespace freshet::bucket

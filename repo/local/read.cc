@@ -17,14 +17,13 @@ namespace {
 
 /// Reads of more are shared by several threads.
 constexpr std::uint64_t kParallelBytesMin = std::uint64_t{8} << 20;
-/// Who reads a disk waits: while some threads do, another one digests what came, and the disk has several requests.
-constexpr std::size_t kDiskReaders = 4;
 /// Memory is read as fast as processors ask for it.
 constexpr unsigned kMemoryReadersMax = 4;
 
 std::size_t readers(std::uint64_t bytes, const Backend& backend) {
   if (bytes < kParallelBytesMin) return 1;
-  if (backend.durable()) return kDiskReaders;
+  // Who reads a medium waits: while some threads do, another one digests what came, and the medium has several requests.
+  if (backend.durable()) return backend.readers_max();
   return std::clamp(std::thread::hardware_concurrency(), 1u, kMemoryReadersMax);
 }
 

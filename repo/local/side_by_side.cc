@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <stop_token>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "core/base/interruption.h"
 #include "core/base/mutex.h"
 
 namespace freshet {
@@ -29,14 +31,16 @@ struct Failure {
 
 Status run_side_by_side(std::size_t count, std::size_t threads, const std::function<Status(std::size_t at)>& work) {
   std::atomic<std::size_t> next{0};
-  std::atomic<bool> failed{false};
+  std::stop_source failed;
   Failure failure;
   const auto run = [&] {
-    for (std::size_t at = next++; at < count && !failed; at = next++) {
+    const StopInterrupts ends_early(failed.get_token());
+    for (std::size_t at = next++; at < count && !failed.stop_requested(); at = next++) {
       Status status = work(at);
-      if (status) continue;
-      failed = true;
+      // What another piece's failure interrupted tells nothing.
+      if (status || (status.error().code() == Code::cancelled && failed.stop_requested())) continue;
       failure.add(at, std::move(status));
+      failed.request_stop();
     }
   };
   {

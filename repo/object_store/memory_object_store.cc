@@ -181,10 +181,14 @@ Result<bool> MemoryObjectStore::do_write(Write write, Time deadline) {
   return changed;
 }
 
-Creation MemoryObjectStore::create(std::string_view key, Bytes bytes, Time deadline) {
+Creation MemoryObjectStore::create(std::string_view key, Bytes bytes, Time deadline,
+                                   std::optional<std::uint32_t> crc32c) {
   if (Status good = check_object_key(key); !good) return refused_creation(std::move(good).error());
   if (bytes.size() > kObjectBytesMax) {
     return refused_creation(Error(Code::invalid_argument, format("create {}: it has over 64 MiB", key)));
+  }
+  if (crc32c && *crc32c != crc32c_of(bytes)) {
+    return refused_creation(Error(Code::unavailable, format("create {}: its bytes differ from their checksum", key)));
   }
   Result<bool> made =
       do_write({.kind = Kind::create, .key = std::string(key), .bytes = text_of_bytes(bytes)}, deadline);

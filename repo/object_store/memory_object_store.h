@@ -49,7 +49,8 @@ class MemoryObjectStore final : public ObjectStore, public SignedObjects {
 
   std::string_view kind() const override { return "memory"; }
   std::string place() const override { return "memory"; }
-  Creation create(std::string_view key, Bytes bytes, Time deadline) override;
+  Creation create(std::string_view key, Bytes bytes, Time deadline,
+                  std::optional<std::uint32_t> crc32c = std::nullopt) override;
   Status put(std::string_view key, Bytes bytes, Time deadline) override;
   Status remove(std::string_view key, Time deadline) override;
   Result<Object> get(std::string_view key, std::uint64_t bytes_max, Time deadline) const override;

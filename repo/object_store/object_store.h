@@ -98,8 +98,14 @@ class ObjectStore {
   /// The place as messages name it; never a secret.
   virtual std::string place() const = 0;
 
-  /// Makes the object if there is none with this key; never changes one. At most kObjectBytesMax bytes.
-  virtual Creation create(std::string_view key, Bytes bytes, Time deadline) = 0;
+  /// So many transfers of large bytes at a time get the most out of the way to the store. Further ones wait for their
+  /// turn, and small calls do not wait for them.
+  virtual std::size_t transfers_max() const { return 4; }
+
+  /// Makes the object if there is none with this key; never changes one. At most kObjectBytesMax bytes. `crc32c` is of
+  /// the bytes, if the caller has computed it: the store refuses others (unavailable).
+  virtual Creation create(std::string_view key, Bytes bytes, Time deadline,
+                          std::optional<std::uint32_t> crc32c = std::nullopt) = 0;
   /// Makes or replaces the object. If several writers put, any of them may be the last. A request whose answer is lost
   /// is repeated, and may then be done once more, much later. So all puts of one key should bring the same bytes.
   virtual Status put(std::string_view key, Bytes bytes, Time deadline) = 0;

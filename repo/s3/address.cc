@@ -71,8 +71,8 @@ bool is_s3_address(std::string_view place) { return place.starts_with(kS3Scheme)
 
 Result<S3Address> parse_s3_address(std::string_view text) {
   const auto refused = [&](std::string_view what) {
-    return refuse(
-        format("{}: {}; a repository in a bucket is s3://BUCKET/PREFIX[?endpoint=URL&region=R]", shown(text), what));
+    return refuse(format("{}: {}; a repository in a bucket is s3://BUCKET/PREFIX[?endpoint=URL&region=R&connections=N]",
+                         shown(text), what));
   };
   if (!is_s3_address(text)) return refused("another scheme");
   S3Address address;
@@ -110,8 +110,15 @@ Result<S3Address> parse_s3_address(std::string_view text) {
     } else if (name == "region" && address.region.empty()) {
       if (!is_region_name(value)) return refused("its region has no good name");
       address.region = value;
+    } else if (name == "connections" && !address.connections) {
+      std::size_t number = 0;
+      const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+      if (error != std::errc() || stop != value.data() + value.size() || number == 0 || number > kS3ConnectionsMax) {
+        return refused(format("connections are 1 to {}", kS3ConnectionsMax));
+      }
+      address.connections = number;
     } else {
-      return refused("only endpoint=URL and region=R are known, each once");
+      return refused("only endpoint=URL, region=R and connections=N are known, each once");
     }
   }
   return address;

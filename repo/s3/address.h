@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// "s3://BUCKET/PREFIX[?endpoint=URL&region=R]", and what the environment adds to it.
+/// "s3://BUCKET/PREFIX[?endpoint=URL&region=R&connections=N]", and what the environment adds to it.
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,7 +18,9 @@ struct S3Address {
   std::string prefix;    ///< Without slashes at its ends.
   std::string endpoint;  ///< "http://HOST[:PORT]" or https; empty: AWS' own of the region.
   std::string region;
+  std::optional<std::size_t> connections;  ///< 1 to kS3ConnectionsMax: for objects of more than 1 MiB.
 };
+inline constexpr std::size_t kS3ConnectionsMax = 64;
 
 bool is_s3_address(std::string_view place);
 /// The message of invalid_argument names the fault.

@@ -187,7 +187,7 @@ Verdict verdict_on(Meaning meaning, const HttpAnswer& answer, const S3Refusal& r
     case Meaning::busy: return busy_verdict(answer, format("the store is too busy {}", words));
     case Meaning::damaged: {
       Verdict verdict =
-          refused(Code::unavailable, format("the bytes were damaged on their way to the store {}", words));
+          refused(Code::unavailable, format("the bytes were changed, or damaged on their way to the store {}", words));
       verdict.ask_again = true;
       return verdict;
     }

@@ -65,6 +65,7 @@ class HttpClient {
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
 
+  std::size_t connections_max() const { return options_.connections_max; }
   HttpOutcome send(const HttpRequest& request);
   /// Seconds since 1970 of a header's date; nothing if it is none.
   std::optional<std::int64_t> unix_s_of(const std::string& date) const;

@@ -18,6 +18,8 @@ namespace {
 
 /// The signature of a larger body has its CRC-32C instead of its SHA-256, which takes ten times as long.
 constexpr std::size_t kSha256BytesMax = 1 << 20;
+/// For the calls of a log's member, which sends six at a time, and for small objects.
+constexpr std::size_t kSmallCallsMax = 16;
 /// A key in a listing, with all that stands around it.
 constexpr std::uint64_t kListedBytesMax = 4096;
 constexpr std::int64_t kSignedLifeMin = 1;
@@ -51,8 +53,12 @@ struct Ask {
 /// Any thread.
 class S3Store final : public ObjectStore {
  public:
-  S3Store(S3Address address, std::unique_ptr<HttpClient> http, const Env& env)
-      : address_(std::move(address)), host_(host_of(address_.endpoint)), http_(std::move(http)), source_(env) {}
+  S3Store(S3Address address, std::unique_ptr<HttpClient> http, std::unique_ptr<HttpClient> bulk, const Env& env)
+      : address_(std::move(address)),
+        host_(host_of(address_.endpoint)),
+        http_(std::move(http)),
+        bulk_(std::move(bulk)),
+        source_(env) {}
 
   Status look_for_credentials() {
     const Result<Credentials> credentials = source_.credentials();
@@ -65,15 +71,17 @@ class S3Store final : public ObjectStore {
     return format("s3://{}/{} at {}", address_.bucket, address_.prefix, address_.endpoint);
   }
 
-  Creation create(std::string_view key, Bytes bytes, Time deadline) override {
-    Result<Ask> ask = upload("create", key, bytes, deadline);
+  std::size_t transfers_max() const override { return bulk_->connections_max(); }
+
+  Creation create(std::string_view key, Bytes bytes, Time deadline, std::optional<std::uint32_t> crc32c) override {
+    Result<Ask> ask = upload("create", key, bytes, deadline, crc32c);
     if (!ask) return {.outcome = Created::refused, .error = std::move(ask).error()};
     ask->headers.emplace_back("if-none-match", "*");
     return creation_of(send(*ask));
   }
 
   Status put(std::string_view key, Bytes bytes, Time deadline) override {
-    FRESHET_ASSIGN(const Ask ask, upload("put", key, bytes, deadline));
+    FRESHET_ASSIGN(const Ask ask, upload("put", key, bytes, deadline, std::nullopt));
     return status_of(send(ask));
   }
 
@@ -200,11 +208,12 @@ class S3Store final : public ObjectStore {
     return ask;
   }
 
-  Result<Ask> upload(std::string_view verb, std::string_view key, Bytes bytes, Time deadline) const {
+  Result<Ask> upload(std::string_view verb, std::string_view key, Bytes bytes, Time deadline,
+                     std::optional<std::uint32_t> crc32c) const {
     FRESHET_ASSIGN(Ask ask, ask_for("PUT", verb, key, deadline));
     if (bytes.size() > kObjectBytesMax) return refuse(format("{}: it has over 64 MiB", ask.what));
     ask.body = bytes;
-    ask.headers.emplace_back("x-amz-checksum-crc32c", base64_of_crc32c(crc32c_of(bytes)));
+    ask.headers.emplace_back("x-amz-checksum-crc32c", base64_of_crc32c(crc32c ? *crc32c : crc32c_of(bytes)));
     return ask;
   }
 
@@ -231,8 +240,9 @@ class S3Store final : public ObjectStore {
       FRESHET_ASSIGN(used, source_.credentials());
       return signed_by(used, ask);
     };
+    const bool is_large = ask.body.size() > kSha256BytesMax || (ask.out && ask.out->size() > kSha256BytesMax);
     return send_until_settled(
-        *http_, asked,
+        is_large ? *bulk_ : *http_, asked,
         {.what = ask.what, .make = make, .renew = [&] { return source_.renew(used); }, .wants_tag = ask.wants_tag});
   }
 
@@ -287,6 +297,7 @@ class S3Store final : public ObjectStore {
   const S3Address address_;
   const std::string host_;
   const std::unique_ptr<HttpClient> http_;
+  const std::unique_ptr<HttpClient> bulk_;  ///< Of its own, so that no call of the log waits for many bytes.
   mutable CredentialSource source_;
 };
 
@@ -295,10 +306,13 @@ class S3Store final : public ObjectStore {
 
 Result<std::unique_ptr<ObjectStore>> open_s3_store(const S3Address& address, const S3Options& options, const Env& env) {
   FRESHET_ASSIGN(S3Address whole, completed(address, env));
-  FRESHET_ASSIGN(std::unique_ptr<s3::HttpClient> http,
-                 s3::HttpClient::open({.connections_max = options.connections_max,
-                                       .ca_file = env.variable("AWS_CA_BUNDLE").value_or("")}));
-  auto store = std::make_unique<s3::S3Store>(std::move(whole), std::move(http), env);
+  const std::string ca_file = env.variable("AWS_CA_BUNDLE").value_or("");
+  const auto open = [&](std::size_t connections_max) {
+    return s3::HttpClient::open({.connections_max = connections_max, .ca_file = ca_file});
+  };
+  FRESHET_ASSIGN(auto http, open(s3::kSmallCallsMax));
+  FRESHET_ASSIGN(auto bulk, open(whole.connections.value_or(options.connections_max)));
+  auto store = std::make_unique<s3::S3Store>(std::move(whole), std::move(http), std::move(bulk), env);
   FRESHET_TRY(store->look_for_credentials());
   return store;
 }

@@ -17,7 +17,9 @@
 namespace freshet {
 
 struct S3Options {
-  std::size_t connections_max = 16;  ///< Calls beyond this number wait for their turn.
+  /// So many objects of more than 1 MiB are on their way at a time; calls beyond wait for their turn. The address may
+  /// name another number.
+  std::size_t connections_max = 8;
 };
 
 /// Asks no server: the first call does. Errors:

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -123,8 +124,9 @@ TEST_P(BackendConformance, DigestsAreThoseOfTheBytes) {
   for (const std::size_t tall : {std::size_t{0}, 9 * kMiB + 3}) {  // A small put, and a large one.
     auto writer = backend_->write_blobs();
     ASSERT_TRUE(writer);
+    std::deque<std::vector<std::byte>> contents;  // They stay where they are until the commit.
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{77}, kMiB, kMiB + 1, tall}) {
-      const auto content = some_bytes(bytes, bytes);
+      const auto& content = contents.emplace_back(some_bytes(bytes, bytes));
       EXPECT_EQ((*writer)->write_and_digest("b" + std::to_string(bytes), content).value(), digest_of(content));
     }
     ASSERT_TRUE((*writer)->commit());

@@ -153,6 +153,9 @@ TEST_P(ObjectStoreConformance, BytesOfAllSizesReadBack) {
 
 TEST_P(ObjectStoreConformance, RangesAreThoseThatWereAsked) {
   const std::vector<std::byte> bytes = some_bytes(100'000, 7);
+  EXPECT_NE(store_->create("blobs/a", bytes, deadline_in(std::chrono::milliseconds(300)), crc32c_of(bytes) + 1).outcome,
+            Created::created)
+      << "a store keeps no bytes that differ from their checksum";
   ASSERT_EQ(store_->create("blobs/a", bytes, soon()).outcome, Created::created);
   for (const auto& [offset, size] : {std::pair<std::size_t, std::size_t>{0, 1}, {5, 10}, {99'999, 1}, {1, 99'999}}) {
     std::vector<std::byte> out(size);

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -15,9 +16,11 @@
 
 #include "core/base/deadline.h"
 #include "repo/bucket/store_caller.h"
+#include "repo/log/codec.h"
 #include "repo/object_store/memory_object_store.h"
 #include "repo/repository.h"
 #include "tests/conformance/backend_conformance.h"
+#include "tests/support/eventually.h"
 
 namespace freshet {
 namespace {
@@ -148,6 +151,76 @@ TEST_F(BucketTest, ALostObjectIsDamageAndALostConnectionIsNone) {
   EXPECT_EQ(owner->read_blob("k", 0, out).error().code(), Code::corrupt);
 }
 
+TEST_F(BucketTest, ADamagedObjectIsNotRead) {
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  const std::vector<std::byte> bytes(std::size_t{3} << 20, std::byte{7});
+  auto writer = owner->write_blobs();
+  ASSERT_TRUE(writer);
+  ASSERT_EQ((*writer)->write_and_digest("k", bytes).value(), digest_of(bytes));
+  ASSERT_TRUE((*writer)->commit());
+  std::vector<std::byte> out(bytes.size());
+  EXPECT_EQ(owner->read_and_digest("k", out).value(), digest_of(bytes));
+  EXPECT_EQ(out, bytes);
+  const auto page = store_->list("objects/", "", 1, deadline_in(std::chrono::minutes(1)));
+  ASSERT_TRUE(page);
+  std::vector<std::byte> other = bytes;
+  other.back() ^= std::byte{1};
+  ASSERT_TRUE(store_->put(page->objects.front().key, other, deadline_in(std::chrono::minutes(1))));
+  EXPECT_EQ(owner->read_and_digest("k", out).error().code(), Code::corrupt);
+  const Status read = owner->read_blob("k", 0, out);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code(), Code::corrupt);
+  EXPECT_THAT(read.error().message(), HasSubstr(page->objects.front().key));
+}
+
+TEST_F(BucketTest, SeveralObjectsMoveAtATime) {
+  constexpr int kAtATime = 4;
+  ASSERT_EQ(store_->transfers_max(), std::size_t{kAtATime});
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  std::atomic<int> inside{0};
+  std::atomic<bool> together{false};
+  const auto wait_for_others = [&](Duration) {
+    if (++inside == kAtATime) together = true;
+    came_true([&] { return together.load(); });
+    --inside;
+  };
+  auto writer = owner->write_blobs();
+  ASSERT_TRUE(writer);
+  const std::vector<std::byte> bytes(std::size_t{4} << 20, std::byte{7});
+  store_->set_faults({.delay_max = std::chrono::nanoseconds(1), .on_delay = wait_for_others});
+  for (int i = 0; i < kAtATime; ++i) {
+    ASSERT_TRUE((*writer)->write_and_digest(std::to_string(i), Bytes(bytes).subspan(static_cast<std::size_t>(i))));
+  }
+  ASSERT_TRUE((*writer)->commit());
+  EXPECT_TRUE(together);
+  EXPECT_EQ(owner->readers_max(), std::size_t{kAtATime}) << "so many threads of a read";
+}
+
+/// A put that fails names nothing, and leaves the next one nothing but objects to sweep.
+TEST_F(BucketTest, TheFirstErrorOfAPutEndsIt) {
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  const std::vector<std::byte> bytes(std::size_t{1} << 20, std::byte{7});
+  auto writer = owner->write_blobs();
+  ASSERT_TRUE(writer);
+  ASSERT_TRUE((*writer)->write_and_digest("a", bytes));
+  store_->set_faults({.busy = 1000});
+  Status ended;
+  for (int i = 0; i < 100 && ended; ++i) {
+    ended = (*writer)->write_and_digest(std::to_string(i), bytes).map([](const Digest&) {});
+  }
+  if (ended) ended = (*writer)->commit();
+  EXPECT_EQ(ended.error().code(), Code::unavailable);
+  EXPECT_EQ((*writer)->commit().error().code(), Code::unavailable) << "a failed writer commits nothing";
+  store_->set_faults({});
+  ASSERT_TRUE(owner->recover());
+  std::size_t blobs = 0;
+  EXPECT_TRUE(owner->list_blobs([&](std::string_view, std::uint64_t) { return ++blobs > 0; }));
+  EXPECT_EQ(blobs, 0u);
+}
+
 TEST_F(BucketTest, AReaderKeepsWhatItOpened) {
   const auto owner = open();
   ASSERT_NE(owner, nullptr);
@@ -240,6 +313,31 @@ TEST_F(BucketTest, AForeignObjectInTheLogIsDamage) {
   ASSERT_EQ(store_->create(log::record_key(*last + 1), foreign, deadline_in(std::chrono::minutes(1))).outcome,
             Created::created);
   EXPECT_EQ(open_bucket_backend(store_, {}).error().code(), Code::corrupt);
+}
+
+TEST_F(BucketTest, ALogOfANewerFormatIsRefusedByName) {
+  ASSERT_NE(open(), nullptr);
+  const auto page = store_->list(log::kRecordPrefix, "", 1, deadline_in(std::chrono::minutes(1)));
+  ASSERT_TRUE(page);
+  const auto last = log::parse_record_key(page->objects.front().key);
+  ASSERT_TRUE(last);
+  flatbuffers::FlatBufferBuilder builder;
+  const stored::LogId writer(1, 2);
+  stored::LogRecordBuilder record(builder);
+  record.add_format(log::kLogFormat + 1);
+  record.add_number(*last + 1);
+  record.add_writer(&writer);
+  builder.Finish(record.Finish());
+  const std::string newer = log::sealed(builder);
+  ASSERT_EQ(store_
+                ->create(log::record_key(*last + 1), bytes_of(newer.data(), newer.size()),
+                         deadline_in(std::chrono::minutes(1)))
+                .outcome,
+            Created::created);
+  const auto opened = open_bucket_backend(store_, {});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code(), Code::unsupported);
+  EXPECT_THAT(opened.error().message(), HasSubstr("has format 2; this Freshet reads format 1"));
 }
 
 TEST_F(BucketTest, ARepositoryRestsThere) {

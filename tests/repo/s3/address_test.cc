@@ -27,6 +27,16 @@ TEST(S3AddressTest, HasItsParts) {
   EXPECT_TRUE(parse_s3_address("s3://abc/p?endpoint=http://[::1]:9000"));
 }
 
+TEST(S3AddressTest, MayNameItsConnections) {
+  EXPECT_EQ(parse_s3_address("s3://bucket/p?connections=64")->connections, 64u);
+  EXPECT_EQ(parse_s3_address("s3://bucket/p")->connections, std::nullopt);
+  for (const char* number : {"0", "65", "-1", "x", "", "8x", "99999999999999999999", "8&connections=8"}) {
+    EXPECT_EQ(parse_s3_address(std::string("s3://bucket/p?connections=") + number).error().code(),
+              Code::invalid_argument)
+        << number;
+  }
+}
+
 TEST(S3AddressTest, IsChecked) {
   for (const char* text : {"s3://",
                            "s3://ab/p",
