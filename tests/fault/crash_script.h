@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "core/base/format.h"
 #include "tests/repo/world.h"
 
 namespace freshet {
@@ -125,5 +126,27 @@ class CrashScript {
   std::mt19937_64 random_;
   State state_;
 };
+
+/// Empty when the repository is just so; otherwise the first thing that is not.
+inline std::string unlike(const Repository& repository, const CrashScript::State& state) {
+  const std::string model = CrashScript::kModel;
+  const auto stat = repository.stat();
+  if (!stat) return stat.error().message();
+  if (stat->versions != state.live.size()) return format("{} versions, not {}", stat->versions, state.live.size());
+  if (stat->retired_versions != state.retired.size()) return format("{} are retired", stat->retired_versions);
+  for (const auto& [number, version] : state.live) {
+    const auto bytes = read_all(repository, {.model = model, .number = number});
+    if (!bytes) return bytes.error().message();
+    if (*bytes != version.bytes) return format("version {} has other bytes", number);
+  }
+  for (const VersionNumber number : state.retired) {
+    const auto gone = repository.get({.model = model, .number = number});
+    if (gone || gone.error().code() != Code::not_found) return format("version {} is not retired", number);
+  }
+  std::map<std::string, VersionNumber> aliases;
+  const std::vector<Alias> found = repository.aliases(model).value();
+  for (const Alias& alias : found) aliases.emplace(alias.name, alias.number);
+  return aliases == state.aliases ? "" : "other aliases";
+}
 
 }  // namespace freshet

@@ -82,28 +82,6 @@ TEST(RepositoryCrash, WhatAKilledWriterAcknowledgedIsThere) {
 
 const std::uint64_t kCrashes = test::under_sanitizer() ? 6 : 18;
 
-/// Empty when the repository is just so; otherwise the first thing that is not.
-std::string unlike(const Repository& repository, const CrashScript::State& state) {
-  const std::string model = CrashScript::kModel;
-  const auto stat = repository.stat();
-  if (!stat) return stat.error().message();
-  if (stat->versions != state.live.size()) return format("{} versions, not {}", stat->versions, state.live.size());
-  if (stat->retired_versions != state.retired.size()) return format("{} are retired", stat->retired_versions);
-  for (const auto& [number, version] : state.live) {
-    const auto bytes = read_all(repository, {.model = model, .number = number});
-    if (!bytes) return bytes.error().message();
-    if (*bytes != version.bytes) return format("version {} has other bytes", number);
-  }
-  for (const VersionNumber number : state.retired) {
-    const auto gone = repository.get({.model = model, .number = number});
-    if (gone || gone.error().code() != Code::not_found) return format("version {} is not retired", number);
-  }
-  std::map<std::string, VersionNumber> aliases;
-  const std::vector<Alias> found = repository.aliases(model).value();
-  for (const Alias& alias : found) aliases.emplace(alias.name, alias.number);
-  return aliases == state.aliases ? "" : "other aliases";
-}
-
 // Each put, retirement, collection and alias is killed at a sync, before or after, and what was not synced is lost, or
 // half of it is. FRESHET_CRASHES and FRESHET_CRASH_SEED ask for more, or for the same again.
 TEST(RepositoryCrash, AtAnySyncOfAnyStepWithWhatWasNotSyncedLost) {

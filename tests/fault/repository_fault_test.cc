@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "repo/bucket/bucket_backend.h"
+#include "repo/object_store/memory_object_store.h"
 #include "tests/fault/fault_backend.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"
@@ -30,12 +32,16 @@ class RepositoryFault : public testing::TestWithParam<const char*> {
   std::shared_ptr<Backend> make_inner() {
     inner_.reset();
     if (GetParam() == std::string("memory")) return inner_ = make_memory_backend();
+    objects_ = std::make_shared<MemoryObjectStore>();
     folder_ = std::make_unique<TemporaryFolder>();
     return inner_ = open_again();
   }
 
   std::shared_ptr<Backend> open_again() {
-    auto opened = open_rocks_backend({.folder = *folder_ / "store"});
+    BucketOptions bucket;
+    bucket.check_exclusion = false;
+    auto opened = GetParam() == std::string("bucket") ? open_bucket_backend(objects_, bucket)
+                                                      : open_rocks_backend({.folder = *folder_ / "store"});
     FRESHET_CHECK(opened.has_value());
     return std::move(*opened);
   }
@@ -70,6 +76,7 @@ class RepositoryFault : public testing::TestWithParam<const char*> {
   }
 
   std::unique_ptr<TemporaryFolder> folder_;
+  std::shared_ptr<MemoryObjectStore> objects_;
   std::shared_ptr<Backend> inner_;
   TestVersion first_;
   TestVersion second_;
@@ -192,7 +199,7 @@ TEST_P(RepositoryFault, ACrashAtAnyCallOfRetireAndGcIsFinishedByTheNext) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, RepositoryFault, testing::Values("memory", "rocksdb"),
+INSTANTIATE_TEST_SUITE_P(Backends, RepositoryFault, testing::Values("memory", "rocksdb", "bucket"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace
