@@ -5,6 +5,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,9 @@
 namespace freshet {
 namespace {
 
+/// So much is appended before the medium is given it. More would let the medium wait, less would cost system calls.
+constexpr std::size_t kWriteBackBytes = std::size_t{8} << 20;
+
 class SystemFile final : public WritableFile {
  public:
   SystemFile(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
@@ -25,7 +29,18 @@ class SystemFile final : public WritableFile {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
 
-  Status append(Bytes bytes) override { return write_all(descriptor_, bytes, path_); }
+  Status append(Bytes bytes) override {
+    while (!bytes.empty()) {
+      const Bytes piece = bytes.first(expects_sync_ ? std::min(bytes.size(), kWriteBackBytes) : bytes.size());
+      FRESHET_TRY(write_all(descriptor_, piece, path_));
+      bytes = bytes.subspan(piece.size());
+      appended_ += static_cast<off64_t>(piece.size());
+      if (expects_sync_) write_back();
+    }
+    return {};
+  }
+
+  void expect_sync() override { expects_sync_ = true; }
 
   Status sync() override {
     if (::fsync(descriptor_) != 0) return fail_errno(errno, format("sync {}", path_));
@@ -39,8 +54,18 @@ class SystemFile final : public WritableFile {
   }
 
  private:
+  // Best effort: sync() tells what went wrong.
+  void write_back() {
+    if (appended_ - given_ < static_cast<off64_t>(kWriteBackBytes)) return;
+    ::sync_file_range(descriptor_, given_, appended_ - given_, SYNC_FILE_RANGE_WRITE);
+    given_ = appended_;
+  }
+
   int descriptor_;
   const std::string path_;
+  bool expects_sync_ = false;
+  off64_t appended_ = 0;
+  off64_t given_ = 0;  ///< To the medium.
 };
 
 class SystemEnv final : public Env {
@@ -112,6 +137,7 @@ Status replace_file(Env& env, const std::string& path, const std::string& aside,
                     const std::function<Status(WritableFile&)>& write, bool sync) {
   const auto write_and_rename = [&]() -> Status {
     FRESHET_ASSIGN(const std::unique_ptr<WritableFile> file, env.create_file(aside));
+    if (sync) file->expect_sync();
     Status status = write(*file);
     if (status && sync) status = file->sync();
     if (status) status = file->close();

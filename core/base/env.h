@@ -21,6 +21,8 @@ class WritableFile {
  public:
   virtual ~WritableFile() = default;
   virtual Status append(Bytes bytes) = 0;
+  /// sync() will come: what is appended may go to the medium at once. Otherwise sync() waits for all of it.
+  virtual void expect_sync() {}
   virtual Status sync() = 0;  ///< To the medium.
   virtual Status close() = 0;
 };

@@ -93,6 +93,7 @@ class WaitingFile final : public WritableFile {
     ++appended_;
     return file_->append(bytes);
   }
+  void expect_sync() override { file_->expect_sync(); }
   Status sync() override { return file_->sync(); }
   Status close() override { return file_->close(); }
 

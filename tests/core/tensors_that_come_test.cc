@@ -49,6 +49,19 @@ TEST_F(TensorsThatCome, AreWrittenAsTheyCome) {
   }
 }
 
+TEST_F(TensorsThatCome, MayAllLieInTheSameMemory) {
+  for (TensorView& view : views_) view.data = memory_[0];
+  const std::string path = folder_ / "m.safetensors";
+  const auto ready = [this](std::size_t tensor) -> Status {
+    std::memset(memory_[0].data(), static_cast<int>(tensor + 1), kEach);
+    return {};
+  };
+  ASSERT_TRUE(write_safetensors(path, views_, {}, true, ready));
+  const auto file = SafetensorsFile::read(path);
+  ASSERT_TRUE(file) << file.error().message();
+  for (std::size_t i = 0; i < kTensors; ++i) EXPECT_EQ(file->tensors()[i].data.back(), static_cast<std::byte>(i + 1));
+}
+
 TEST_F(TensorsThatCome, OneThatDoesNotComeLeavesTheFileAsItWas) {
   const std::string path = folder_ / "m.safetensors";
   ASSERT_TRUE(write_safetensors(path, views_, {}, true));

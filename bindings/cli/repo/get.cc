@@ -55,33 +55,6 @@ Result<std::vector<std::uint32_t>> chosen_of(const VersionRecord& record, const 
   return std::vector<std::uint32_t>(chosen.begin(), chosen.end());
 }
 
-/// The tensors that were asked for, in memory of our own.
-struct Selection {
-  std::unique_ptr<std::byte[]> memory;
-  std::uint64_t bytes = 0;
-  std::vector<TensorView> views;
-  std::vector<Repository::TensorRead> reads;
-};
-
-Result<Selection> select(const VersionRecord& record, const std::vector<std::string>& globs) {
-  const auto specs = record.manifest.architecture->tensors();
-  FRESHET_ASSIGN(const std::vector<std::uint32_t> chosen, chosen_of(record, globs));
-  Selection selection;
-  for (const std::uint32_t tensor : chosen) selection.bytes += specs[tensor].bytes();
-  selection.memory.reset(new (std::nothrow) std::byte[selection.bytes]);
-  if (selection.memory == nullptr) {
-    return fail(Code::out_of_space, format("not enough memory: the tensors need {} bytes", selection.bytes));
-  }
-  std::uint64_t offset = 0;
-  for (const std::uint32_t tensor : chosen) {
-    const MutableBytes out(selection.memory.get() + offset, specs[tensor].bytes());
-    offset += out.size();
-    selection.views.push_back({.spec = specs[tensor], .data = out});
-    selection.reads.push_back({.tensor = tensor, .out = out});
-  }
-  return selection;
-}
-
 Result<ExitCode> get(Program& program, Repository& repository, const GetArguments& arguments) {
   FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
@@ -91,25 +64,24 @@ Result<ExitCode> get(Program& program, Repository& repository, const GetArgument
         Code::failed_precondition,
         format("{} has no weights: it is a graph that was never trained; there is no file to write", to_string(name)));
   }
-  FRESHET_ASSIGN(const Selection selection, select(record, arguments.globs));
+  FRESHET_ASSIGN(const std::vector<std::uint32_t> chosen, chosen_of(record, arguments.globs));
   // A signal does not leave a half-written file beside the target.
   const Interrupt::Deferral deferral;
-  {
-    TensorFeed feed(repository, record, selection.reads);
-    const auto is_read = [&](std::size_t tensor) { return feed.wait_for(tensor, program.interrupt); };
-    Status written = write_safetensors(arguments.file, selection.views, record.manifest.tags, true, is_read);
-    FRESHET_TRY(feed.failure());
-    if (!written && written.error().code() == Code::cancelled) return ExitCode::interrupted;
-    FRESHET_TRY(as_output_error(std::move(written), arguments.file));
-  }
-  const std::size_t tensors = selection.views.size();
+  FRESHET_ASSIGN(std::unique_ptr<TensorFeed> feed, TensorFeed::start(repository, record, chosen));
+  const auto is_read = [&](std::size_t view) { return feed->wait_for(view, program.interrupt); };
+  Status written = write_safetensors(arguments.file, feed->views(), record.manifest.tags, true, is_read);
+  FRESHET_TRY(feed->failure());
+  if (!written && written.error().code() == Code::cancelled) return ExitCode::interrupted;
+  FRESHET_TRY(as_output_error(std::move(written), arguments.file));
+  const std::uint64_t bytes = feed->bytes();
+  feed.reset();  // Its progress bar is gone before the answer is printed.
   FRESHET_TRY(program.out.emit({{"model", name.model},
                                 {"version", name.number},
                                 {"file", arguments.file},
-                                {"tensors", tensors},
-                                {"bytes", selection.bytes}},
-                               format("{}  {} tensors, {} -> {}", to_string(name), tensors,
-                                      human_bytes(selection.bytes), printable(arguments.file))));
+                                {"tensors", chosen.size()},
+                                {"bytes", bytes}},
+                               format("{}  {} tensors, {} -> {}", to_string(name), chosen.size(), human_bytes(bytes),
+                                      printable(arguments.file))));
   return program.interrupt.requested() ? ExitCode::interrupted : ExitCode::done;
 }
 

@@ -1,42 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/cli/repo/tensor_feed.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "bindings/cli/frame/progress.h"
+#include "core/base/format.h"
 #include "core/base/interruption.h"
 
 namespace freshet::cli {
 namespace {
 
 /// Large enough to lose nothing by it, and small enough that the other thread soon has something to do.
-constexpr std::uint64_t kFeedPartBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kFeedPartBytes = std::uint64_t{32} << 20;
+/// One is written, one is read, and one waits. Memory that is used again costs nothing: a page that the kernel has to
+/// find and clear takes longer than its bytes take to be read.
+constexpr std::size_t kFeedPartsHeld = 3;
 
 }  // namespace
 
-TensorFeed::TensorFeed(const Repository& repository, const VersionRecord& record,
-                       std::span<const Repository::TensorRead> reads)
-    : repository_(repository),
-      record_(record),
-      reads_(reads),
-      reader_([this](const std::stop_token& stop) { run(stop); }) {}
+Result<std::unique_ptr<TensorFeed>> TensorFeed::start(const Repository& repository, const VersionRecord& record,
+                                                      std::span<const std::uint32_t> tensors) {
+  std::unique_ptr<TensorFeed> feed(new TensorFeed(repository, record));
+  FRESHET_TRY(feed->lay_out(tensors));
+  feed->reader_ = std::jthread([feed = feed.get()](const std::stop_token& stop) { feed->run(stop); });
+  return feed;
+}
+
+Status TensorFeed::lay_out(std::span<const std::uint32_t> tensors) {
+  const auto specs = record_.manifest.architecture->tensors();
+  std::uint64_t part_bytes = 0;
+  std::uint64_t part_bytes_max = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t bytes = specs[tensors[i]].bytes();
+    if (part_bytes > 0 && part_bytes + bytes > kFeedPartBytes) {
+      part_ends_.push_back(i);
+      part_bytes = 0;
+    }
+    part_bytes += bytes;
+    part_bytes_max = std::max(part_bytes_max, part_bytes);
+    bytes_ += bytes;
+  }
+  part_ends_.push_back(tensors.size());
+  const std::uint64_t held = part_bytes_max * std::min(part_ends_.size(), kFeedPartsHeld);
+  memory_.reset(new (std::nothrow) std::byte[held]);
+  if (memory_ == nullptr)
+    return fail(Code::out_of_space, format("not enough memory: the reading needs {} bytes", held));
+  for (std::size_t part = 0; part < part_ends_.size(); ++part) {
+    std::byte* at = memory_.get() + part % kFeedPartsHeld * part_bytes_max;
+    while (views_.size() < part_ends_[part]) {
+      const std::uint32_t tensor = tensors[views_.size()];
+      const MutableBytes out(at, specs[tensor].bytes());
+      at += out.size();
+      views_.push_back({.spec = specs[tensor], .data = out});
+      reads_.push_back({.tensor = tensor, .out = out});
+    }
+  }
+  return {};
+}
 
 void TensorFeed::run(const std::stop_token& stop) {
   const StopInterrupts stops(stop);
   ProgressBar bar("get " + to_string(record_.manifest.name));
-  std::uint64_t total = 0;
-  for (const Repository::TensorRead& read : reads_) total += read.out.size();
   std::uint64_t bytes_done = 0;
-  for (std::size_t begin = 0; begin < reads_.size();) {
-    bar.show(bytes_done, total);
-    std::size_t end = begin;
-    for (std::uint64_t bytes = 0; end < reads_.size() && bytes < kFeedPartBytes; ++end) bytes += reads_[end].out.size();
-    Status read = stop.stop_requested() ? fail(Code::cancelled, "the reading was ended")
-                                        : repository_.read(record_, reads_.subspan(begin, end - begin));
+  std::size_t begin = 0;
+  for (std::size_t part = 0; part < part_ends_.size(); ++part) {
+    bar.show(bytes_done, bytes_);
+    const std::size_t end = part_ends_[part];
+    Status read;
+    if (part >= kFeedPartsHeld) read = wait_until_used(part_ends_[part - kFeedPartsHeld], stop);
+    if (read) read = repository_.read(record_, std::span(reads_).subspan(begin, end - begin));
     if (!read) return set(begin, std::move(read));
     for (; begin < end; ++begin) bytes_done += reads_[begin].out.size();
     set(end, {});
   }
+}
+
+Status TensorFeed::wait_until_used(std::size_t views, const std::stop_token& stop) {
+  const MutexLock lock(mutex_);
+  while (used_ < views) {
+    if (stop.stop_requested()) return fail(Code::cancelled, "the reading was ended");
+    changed_.wait_until(mutex_, system_clock().now() + kInterruptLatency);
+  }
+  return {};
 }
 
 void TensorFeed::set(std::size_t done, Status failed) {
@@ -46,13 +92,15 @@ void TensorFeed::set(std::size_t done, Status failed) {
   changed_.notify_all();
 }
 
-Status TensorFeed::wait_for(std::size_t read, const Interrupt& interrupt) {
+Status TensorFeed::wait_for(std::size_t view, const Interrupt& interrupt) {
   const MutexLock lock(mutex_);
-  while (done_ <= read && failure_) {
+  used_ = view;
+  changed_.notify_all();
+  while (done_ <= view && failure_) {
     if (interrupt.requested()) return fail(Code::cancelled, "interrupted");
     changed_.wait_until(mutex_, system_clock().now() + kInterruptLatency);
   }
-  return done_ > read ? Status() : failure_;
+  return done_ > view ? Status() : failure_;
 }
 
 Status TensorFeed::failure() {

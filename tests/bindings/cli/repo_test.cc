@@ -69,6 +69,18 @@ TEST_F(RepoCommand, AnAliasStandsForAVersionEverywhere) {
   EXPECT_EQ(repo({"alias", "net@best", "--to", "child@1"}).exit_code, 1);
 }
 
+/// `get` reads a few tensors ahead into memory that it uses again.
+TEST_F(RepoCommand, AModelThatIsLargerThanWhatIsReadAheadComesBackWhole) {
+  constexpr std::uint64_t kEach = std::uint64_t{20} << 20;
+  ModelBytes model;
+  for (char i = 'a'; i < 'g'; ++i) {
+    model.tensors.push_back({.name = {i}, .dtype = "U8", .shape = {kEach}, .bytes = std::string(kEach, i)});
+  }
+  put("large", model);
+  EXPECT_EQ(repo({"get", "large", "--output", folder_ / "got.safetensors"}).json()["bytes"], 6 * kEach);
+  EXPECT_TRUE(model_in(folder_ / "got.safetensors") == model);
+}
+
 TEST_F(RepoCommand, TagsChooseWhatIsListed) {
   put("net", model_of_all_types(1), {"--tag", "data=v1"});
   put("net", model_of_all_types(2), {"--tag", "data=v2", "--tag", "who=me"});
