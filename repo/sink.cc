@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/sink.h"
 
+#include <limits>
 #include <optional>
 #include <thread>
 
+#include "core/base/deadline.h"
 #include "core/base/fork_guard.h"
 #include "core/base/format.h"
 #include "core/base/log.h"
@@ -15,6 +17,8 @@ namespace {
 
 /// How soon the sink notices that it is to stop.
 constexpr Duration kRound = std::chrono::milliseconds(100);
+/// The last version to store, while nobody has asked for an end.
+constexpr VersionNumber kNoLast = std::numeric_limits<VersionNumber>::max();
 
 /// Storing it again later cannot help.
 bool is_hopeless(Code code) {
@@ -39,9 +43,21 @@ class Sink::Impl {
     const MutexLock lock(mutex_);
     SinkStatus status = status_;
     status.connected = subscriber.connected;
+    status.announced = subscriber.newest_known;
     const bool is_of_these_numbers = subscriber.numbers_since && published_by_ >= *subscriber.numbers_since;
     if (!is_of_these_numbers) status.published = 0;
     return status;
+  }
+
+  bool finish(Duration at_most) {
+    const VersionNumber announced = subscriber_->status().newest_known;
+    const MutexLock lock(mutex_);
+    last_ = announced;
+    const Time deadline = deadline_in(at_most);
+    while (!ended_) {
+      if (!ended_changed_.wait_until(mutex_, deadline)) return false;
+    }
+    return !status_.failing;
   }
 
  private:
@@ -67,11 +83,27 @@ class Sink::Impl {
         note_error(next.error());
         std::this_thread::sleep_for(kRound);
       }
+      if (has_finished(next.has_value())) break;
     }
+    const MutexLock lock(mutex_);
+    ended_ = true;
+    ended_changed_.notify_all();
+  }
+
+  /// Whether nothing more comes that finish() waits for. A version that could not be stored is not waited for.
+  bool has_finished(bool has_come) {
+    VersionNumber last = 0;
+    {
+      const MutexLock lock(mutex_);
+      last = last_;
+    }
+    if (last == kNoLast) return false;
+    return pending_ || handled_ >= last || (!has_come && !subscriber_->status().connected);
   }
 
   void store_pending(const std::stop_token& stop) {
     const Snapshot& snapshot = pending_->delivery.snapshot;
+    handled_ = snapshot.manifest().name.number;
     const Time started = clock().now();
     std::uint64_t bytes_written = 0;
     Result<VersionName> name = repository_.put(
@@ -84,7 +116,9 @@ class Sink::Impl {
         {.dedup = options_.dedup, .deltas = options_.deltas, .ancestor_may_be_retired = true, .stop = stop});
     SinkOptions::Event event{.version = snapshot.manifest().name,
                              .put_time = clock().now() - started,
-                             .published = snapshot.manifest().name.number};
+                             .published = snapshot.manifest().name.number,
+                             .step = snapshot.manifest().step,
+                             .metrics = snapshot.manifest().metrics};
     if (name) {
       event.version = *name;
       event.own_bytes = bytes_written;
@@ -190,8 +224,13 @@ class Sink::Impl {
   /// the publisher's too, unless the publisher's numbers began anew.
   std::uint64_t published_by_ FRESHET_GUARDED_BY(mutex_) = 0;
 
+  VersionNumber last_ FRESHET_GUARDED_BY(mutex_) = kNoLast;  ///< That finish() waits for.
+  bool ended_ FRESHET_GUARDED_BY(mutex_) = false;            ///< The thread takes no more versions.
+  CondVar ended_changed_;
+
   // The thread's.
   std::optional<Pending> pending_;
+  VersionNumber handled_ = 0;   ///< The publisher's number of the last version that came.
   std::optional<Code> told_;    ///< The failure that the log had last; nothing when versions are stored.
   std::uint64_t unstored_ = 0;  ///< Versions since the last stored one that are not.
 
@@ -225,6 +264,8 @@ Result<std::unique_ptr<Sink>> Sink::open(Repository& repository, SinkOptions opt
   return std::unique_ptr<Sink>(
       new Sink(std::make_unique<Impl>(repository, std::move(options), std::move(subscriber), newest.value_or(0))));
 }
+
+bool Sink::finish(Duration at_most) { return !impl_->is_inherited() && impl_->finish(at_most); }
 
 SinkStatus Sink::status() const { return impl_->is_inherited() ? SinkStatus{} : impl_->status(); }
 

@@ -17,6 +17,7 @@
 #include "core/base/clock.h"
 #include "core/base/result.h"
 #include "core/model/ids.h"
+#include "core/model/manifest.h"
 #include "repo/repository.h"
 #include "transport/security.h"
 
@@ -38,6 +39,8 @@ struct SinkOptions {
     std::uint64_t gap_before = 0;  ///< Missing versions between the last stored version and this one.
     Duration put_time{};
     VersionNumber published = 0;  ///< The publisher's number; the stored name has another one if numbers began anew.
+    std::uint64_t step = 0;       ///< Of the training loop, as the publisher told it; so are the metrics.
+    Metrics metrics;
   };
   /// Called on the sink's thread, once for each stored version, and once for each version that could not be stored.
   std::function<void(const Event&)> on_event;
@@ -54,6 +57,7 @@ struct SinkStatus {
   /// stored. A program that waits for a version of its publisher compares this number, as `newest` may be another one:
   /// a publisher's numbers may begin anew (SubscriberOptions::after_incarnation).
   VersionNumber published = 0;
+  VersionNumber announced = 0;  ///< The publisher's newest number that this sink has heard of.
 };
 
 /// Owns a thread. Any thread.
@@ -65,6 +69,11 @@ class Sink {
   /// Ends a put that is under way, without an event. Wait for status().published if the version is needed.
   ~Sink();
   SinkStatus status() const;
+
+  /// Stores the versions that the publisher has announced until this call, and then ends: the sink takes no version any
+  /// more. Waits for this, at most so long, and not for a publisher that is gone or for a version that cannot be
+  /// stored. False: a version that the sink had is not stored, or `at_most` was over.
+  bool finish(Duration at_most);
 
  private:
   class Impl;

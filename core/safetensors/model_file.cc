@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 #include <unordered_map>
@@ -14,6 +15,7 @@
 #include "core/base/text.h"
 #include "core/json/json_document.h"
 #include "core/model/own_tags.h"
+#include "core/words/number.h"
 
 namespace freshet {
 namespace {
@@ -22,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexMark = ".safetensors.index.";
 constexpr std::string_view kModelFileEnd = ".safetensors";
+constexpr std::string_view kStepKey = "step";
 
 bool all_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -208,6 +211,13 @@ ModelFile::ModelFile(std::vector<SafetensorsFile> files) : files_(std::move(file
     }
   }
   left_out_ = drop_own_tags_of_file(tags_, tensors_);
+  for (const auto& [key, value] : tags_) {
+    if (key == kStepKey) {
+      step_ = number_in<std::uint64_t>(value).value_or(0);
+    } else if (const auto number = number_in<double>(value); number && std::isfinite(*number)) {
+      metrics_.emplace_back(key, *number);
+    }
+  }
 }
 
 Result<ModelFile> ModelFile::read(const std::string& path) {

@@ -35,6 +35,10 @@ class ModelFile {
   const Tags& tags() const { return tags_; }
   /// The names of those that were left out, for a message; empty for none.
   const std::vector<std::string>& left_out() const { return left_out_; }
+  /// What the metadata tell of the training run. "step" is the loop's step, if it is a whole number; 0 otherwise. Each
+  /// other entry that is a finite number is a metric ("loss": "0.31"). Both are tags too.
+  std::uint64_t step() const { return step_; }
+  const Metrics& metrics() const { return metrics_; }
   /// As SafetensorsFile::memory_of().
   MutableBytes memory_of(std::size_t tensor);
 
@@ -44,6 +48,8 @@ class ModelFile {
   std::vector<SafetensorsFile> files_;
   std::vector<TensorView> tensors_;
   Tags tags_;
+  std::uint64_t step_ = 0;
+  Metrics metrics_;
   std::vector<std::string> left_out_;
 };
 

@@ -50,6 +50,25 @@ class ModelFiles : public testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(ModelFiles, TheMetadataTellStepAndMetrics) {
+  add("a.safetensors", {"w"},
+      {{"step", "900"},  {"loss", "0.25"},   {"accuracy", "1e-3"}, {"format", "pt"}, {"seed", "-7"},
+       {"bad", "0.5 "}, {"worse", "0x10"}, {"none", ""},         {"lost", "nan"},  {"gone", "inf"}});
+  const auto file = ModelFile::read(folder_ / "a.safetensors");
+  ASSERT_TRUE(file) << file.error().message();
+  EXPECT_EQ(file->step(), 900u);
+  const std::map<std::string, double> metrics(file->metrics().begin(), file->metrics().end());
+  EXPECT_EQ(metrics, (std::map<std::string, double>{{"loss", 0.25}, {"accuracy", 1e-3}, {"seed", -7}}));
+  EXPECT_EQ(file->tags().size(), 10u);  // All of them stay what they were, too.
+  for (const char* step : {"-1", "1.5", "1e3", "", "99999999999999999999"}) {
+    add("b.safetensors", {"w"}, {{"step", step}});
+    const auto odd = ModelFile::read(folder_ / "b.safetensors");
+    ASSERT_TRUE(odd) << odd.error().message();
+    EXPECT_EQ(odd->step(), 0u) << step;
+    EXPECT_TRUE(odd->metrics().empty()) << step;
+  }
+}
+
 TEST_F(ModelFiles, AnIndexIsTheModelThatLiesInItsParts) {
   add("m-00001-of-00002.safetensors", {"embed", "a"}, {{"format", "pt"}, {"first", "1"}});
   add("m-00002-of-00002.safetensors", {"head"}, {{"format", "np"}});

@@ -228,6 +228,41 @@ TEST_F(SinkTest, TheLastVersionIsTriedAgain) {
   EXPECT_EQ(sink_->status().gaps, 0u);
 }
 
+TEST_F(SinkTest, AnEndStoresWhatWasAnnounced) {
+  const auto publisher = start_publisher();
+  start_sink();
+  constexpr VersionNumber kLast = 20;
+  for (VersionNumber number = 1; number <= kLast; ++number) {
+    model_.stamp_all(number);
+    ASSERT_EQ(publish(*publisher, model_, {.step = number * 10, .metrics = {{"loss", 1.0 / number}}}), number);
+  }
+  ASSERT_TRUE(eventually([&] { return sink_->status().announced == kLast; }));
+  EXPECT_TRUE(sink_->finish(std::chrono::minutes(1)));
+  EXPECT_EQ(sink_->status().published, kLast);
+  ASSERT_EQ(events().size(), kLast);
+  EXPECT_EQ(events().back().step, kLast * 10);
+  EXPECT_EQ(events().back().metrics, (Metrics{{"loss", 1.0 / kLast}}));
+  for (VersionNumber number = 1; number <= kLast; ++number) expect_stamps(number, {number, number, number, number});
+  // It takes no more.
+  model_.stamp_all(99);
+  publish(*publisher, model_);
+  EXPECT_TRUE(sink_->finish(std::chrono::minutes(1)));
+  EXPECT_EQ(events().size(), kLast);
+}
+
+TEST_F(SinkTest, AnEndDoesNotWaitForADiskThatIsFull) {
+  const auto publisher = start_publisher();
+  start_sink(std::chrono::hours(1));
+  publish(*publisher, model_);
+  ASSERT_TRUE(stored(1));
+  faults_->set_plan({.fault = FaultBackend::Fault::fail_once, .at = 1});
+  model_.stamp_all(2);
+  publish(*publisher, model_);
+  ASSERT_TRUE(eventually([&] { return events().size() == 2; }));
+  EXPECT_FALSE(sink_->finish(std::chrono::minutes(10)));
+  EXPECT_EQ(sink_->status().published, 1u);
+}
+
 TEST_F(SinkTest, APublisherThatStartsAnewContinuesTheNumbers) {
   auto publisher = start_publisher();
   start_sink();

@@ -15,6 +15,7 @@ constexpr const char* kExamples =
     R"(examples:
   freshet publish demo --watch checkpoints/         every file a trainer writes there is a version
   freshet subscribe demo --out models/ --exec 'systemctl reload server # {}'
+  freshet archive demo --repo runs                  keeps every version; the place works as usual meanwhile
   freshet top demo
   freshet rollback demo@41                          today's is bad: yesterday's, until `freshet release demo`
   freshet repo --repo ~/models put demo --weights model.safetensors
@@ -35,6 +36,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_publish(root, program);
   add_subscribe(root, program);
   add_relay(root, program);
+  add_archive(root, program);
   add_rollback(root, program);
   add_release(root, program);
   add_commit(root, program);

@@ -29,6 +29,7 @@ struct Program {
 void add_publish(CLI::App& root, Program& program);
 void add_subscribe(CLI::App& root, Program& program);
 void add_relay(CLI::App& root, Program& program);
+void add_archive(CLI::App& root, Program& program);
 void add_keygen(CLI::App& root, Program& program);
 void add_rollback(CLI::App& root, Program& program);
 void add_release(CLI::App& root, Program& program);

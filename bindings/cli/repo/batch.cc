@@ -104,6 +104,8 @@ Result<BatchPut> put_of(const Output& out, const Repository& repository, const s
   log_left_out(out, file, *put.weights);
   request.tags = merged_tags(put.weights->tags(), std::move(request.tags));
   request.tensors = std::span<const TensorView>(put.weights->tensors());
+  request.step = put.weights->step();
+  request.metrics = put.weights->metrics();
   return put;
 }
 

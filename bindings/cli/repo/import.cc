@@ -213,6 +213,8 @@ Result<Json> import_one(const Output& out, Repository& repository, const Source&
   if (!file) return fail(std::move(file).error());
   log_left_out(out, source.path, *file);
   request.tensors = std::span<const TensorView>(file->tensors());
+  request.step = file->step();
+  request.metrics = file->metrics();
   request.tags = file->tags();
   Result<Json> answer = put_one(repository, request);
   if (!answer) return in_context(std::move(answer).error());

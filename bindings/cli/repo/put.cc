@@ -44,6 +44,8 @@ Result<ExitCode> put(Program& program, Repository& repository, const PutArgument
     file.emplace(std::move(read));
     log_left_out(program.out, arguments.weights, *file);
     request.tensors = std::span<const TensorView>(file->tensors());
+    request.step = file->step();
+    request.metrics = file->metrics();
   }
   if (!arguments.ancestor.empty()) {
     FRESHET_ASSIGN(request.ancestor, repository.resolve(arguments.ancestor));

@@ -92,8 +92,9 @@ class FilePublisher {
   Status publish_file(const std::string& path, OtherArchitecture other) {
     FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
     log_left_out(program_.out, path, file);
-    Status published =
-        publish_tensors(file.tensors(), {.tags = file.tags()}, Json::object(), {.name = path, .other = other});
+    Status published = publish_tensors(file.tensors(),
+                                       {.step = file.step(), .metrics = file.metrics(), .tags = file.tags()},
+                                       Json::object(), {.name = path, .other = other});
     if (!published) return fail(std::move(published).error().with_context(path));
     return {};
   }

@@ -9,7 +9,6 @@
 #include "bindings/cli/stream/version_feed.h"
 #include "bindings/cli/stream/version_folder.h"
 #include "core/base/format.h"
-#include "transport/directory/directory.h"
 #include "transport/option_text.h"
 #include "transport/publisher.h"
 
@@ -18,8 +17,6 @@ namespace {
 
 constexpr const char* kWeightLayout = "weight_v";
 constexpr std::size_t kRelayKeepDefault = 2;
-/// So long nobody wonders why nothing comes.
-constexpr Duration kWaitPatience = std::chrono::seconds(5);
 
 struct SubscribeArguments {
   std::string model;
@@ -152,22 +149,15 @@ class FileSubscriber {
     const SubscriberStatus status = feed_.status();
     if (told_waiting_ || tally_.newest != 0 || status.connected || !status.last_error.empty()) return;
     if (now < started_ + kWaitPatience) return;
-    program_.out.log(nobody() + "; waiting for one");
+    program_.out.log(nobody_text(arguments_.model, arguments_.at, arguments_.directory) + "; waiting for one");
     told_waiting_ = true;
-  }
-
-  std::string nobody() const {
-    if (!arguments_.at.empty()) return format("no publisher of {} answers at {}", arguments_.model, arguments_.at);
-    const auto directory = open_directory(arguments_.directory);
-    const std::string others = directory ? models_beside(**directory, arguments_.model) : std::string();
-    return format("no publisher of {} answers{}{}", arguments_.model, others.empty() ? "" : "; ", others);
   }
 
   Result<ExitCode> answer_deadline() const {
     if (tally_.versions == 0) {
       const bool known = feed_.status().connected || tally_.newest != 0 || !last_error_.empty();
       return fail(Code::timed_out, format("no version of {} came in {} s{}{}", arguments_.model, *arguments_.duration,
-                                          known ? "" : ": ", known ? "" : nobody()));
+                                          known ? "" : ": ", known ? "" : nobody_text(arguments_.model, arguments_.at, arguments_.directory)));
     }
     if (arguments_.count) {
       return fail(Code::timed_out, format("{} of {} versions of {} came in {} s", tally_.versions, *arguments_.count,

@@ -5,8 +5,17 @@
 #include <utility>
 
 #include "core/base/deadline.h"
+#include "core/base/format.h"
+#include "transport/directory/directory.h"
 
 namespace freshet::cli {
+
+std::string nobody_text(const std::string& model, const std::string& at, const std::string& directory) {
+  if (!at.empty()) return format("no publisher of {} answers at {}", model, at);
+  const auto opened = open_directory(directory);
+  const std::string others = opened ? models_beside(**opened, model) : std::string();
+  return format("no publisher of {} answers{}{}", model, others.empty() ? "" : "; ", others);
+}
 
 class VersionFeed::Mailbox {
  public:

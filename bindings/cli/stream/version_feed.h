@@ -13,6 +13,11 @@
 
 namespace freshet::cli {
 
+/// So long nobody wonders why nothing comes.
+inline constexpr Duration kWaitPatience = std::chrono::seconds(5);
+/// Then this tells why: nobody publishes the model at `at`, or in the directory, which has other models.
+std::string nobody_text(const std::string& model, const std::string& at, const std::string& directory);
+
 /// One thread at a time.
 class VersionFeed {
  public:
