@@ -42,7 +42,7 @@ class Readers {
 /// when one of them becomes shared.
 class PrivateGroup {
  public:
-  PrivateGroup(const Shelf& shelf, const CellTable& table, const PackedGraph& graph)
+  PrivateGroup(const Shelf& shelf, const PackedGraph& graph)
       : graph_(graph), readers_(graph), private_inputs_(graph.slots().size()) {
     enum class Known : std::uint8_t { no, is_shared, is_private };
     std::vector<Known> known(graph.slots().size(), Known::no);
@@ -55,7 +55,7 @@ class PrivateGroup {
         found = known[at];
         if (found != Known::no) break;
         way.push_back(at);
-        const auto cell = find_slot(shelf, table, graph.slots()[at]);
+        const auto cell = find_slot(shelf, graph.slots()[at]);
         if (cell) found = cell->cell.flag ? Known::is_private : Known::is_shared;
         at = only_input(graph.inputs_of(at));
         // What has more inputs than one, and is not in the table, is below a private one.
@@ -104,11 +104,11 @@ class IndexWriter::NewGroup {
       Posting& posting = shelf_.postings[run.posting];
       if (run.owner != kNone) {
         posting.slots = run.slots;
-        posting.followers.store(run.followers, std::memory_order_release);
+        posting.followers = run.followers;
       } else if (run.slots < posting.slots) {
         part(run);
       }
-      writer_.append(run.posting, group_);
+      writer_.append(posting, group_);
     }
   }
 
@@ -128,11 +128,11 @@ class IndexWriter::NewGroup {
     // Below what was nobody's until now there is nothing in the table, and nothing to put there.
     if (!std::ranges::all_of(inputs, [&](std::uint32_t input) { return run_of_[input] != kNone; })) return;
     const SlotId& slot = graph_[vertex].slot;
-    const auto found = find_slot(shelf_, *writer_.slots_, slot);
+    const auto found = find_slot(shelf_, slot);
     if (found) return begin_run(vertex, found->cell);
     const std::uint32_t input = only_input(inputs);
     if (input == kNone || !follows(slot, runs_[run_of_[input]])) {
-      writer_.insert_cell(writer_.slots_, first_half(slot), {.number = group_, .flag = true});
+      shelf_.slots.insert(first_half(slot), {.number = group_, .flag = true});
       return;
     }
     Run& run = runs_[run_of_[input]];
@@ -149,8 +149,8 @@ class IndexWriter::NewGroup {
       run.owner = cell.number;
       share(run.owner, slot);
       run.posting = writer_.new_posting(slot, run.owner);
-      // The table may be another one by now.
-      writer_.slots_->replace(find_slot(shelf_, *writer_.slots_, slot)->at, {.number = run.posting});
+      // The cell may stand elsewhere by now.
+      shelf_.slots.replace(find_slot(shelf_, slot)->at, {.number = run.posting});
     }
     run_of_[vertex] = static_cast<std::uint32_t>(runs_.size());
     runs_.push_back(run);
@@ -159,36 +159,27 @@ class IndexWriter::NewGroup {
   /// REQUIRES: the slot is not in the table, and its only input is in the run.
   bool follows(const SlotId& slot, Run& run) {
     if (!shelf_.postings[run.posting].may_follow(slot)) return false;
-    if (run.other == nullptr) run.other = graph_of(run.posting);
+    if (run.other == nullptr) run.other = &graph_with_run(shelf_, shelf_.postings[run.posting]);
     return run.other->find(slot).has_value();
-  }
-
-  /// One that is leaving still counts, since its private slots are in the table. Not all were removed: the posting
-  /// would be gone.
-  const PackedGraph* graph_of(std::uint32_t posting) const {
-    const std::uint32_t other =
-        find_oldest(shelf_.postings[posting], [&](std::uint32_t group) { return shelf_.groups[group].removed == 0; });
-    FRESHET_CHECK(other != kNone);
-    return shelf_.groups[other].graph.get();
   }
 
   // Those behind it enter the table as the owner's, but for those that follow: the new group has them, too.
   void share(std::uint32_t owner, const SlotId& slot) {
     auto& view = private_groups_[owner];
-    if (view == nullptr) view = std::make_unique<PrivateGroup>(shelf_, *writer_.slots_, *shelf_.groups[owner].graph);
+    if (view == nullptr) view = std::make_unique<PrivateGroup>(shelf_, *shelf_.groups[owner].graph);
     const PackedGraph& theirs = view->graph();
     view->share(slot, [&](std::uint32_t behind) {
       const SlotId& border = theirs.slots()[behind];
       if (only_input(theirs.inputs_of(behind)) != kNone && packed_.find(border)) return;
-      writer_.insert_cell(writer_.slots_, first_half(border), {.number = owner, .flag = true});
+      shelf_.slots.insert(first_half(border), {.number = owner, .flag = true});
     });
   }
 
   // The other groups go on where this one does not: there their run is parted.
   void part(const Run& run) {
-    const PackedGraph& theirs = run.other != nullptr ? *run.other : *graph_of(run.posting);
-    const Readers& readers = readers_of(theirs);
     Posting& posting = shelf_.postings[run.posting];
+    const PackedGraph& theirs = run.other != nullptr ? *run.other : graph_with_run(shelf_, posting);
+    const Readers& readers = readers_of(theirs);
     for (std::uint32_t vertex = run.first; vertex < graph_.size(); ++vertex) {
       if (run_of_[vertex] != run_of_[run.first]) continue;
       for (const std::uint32_t reader : readers.of(*theirs.find(graph_[vertex].slot))) {
@@ -197,17 +188,16 @@ class IndexWriter::NewGroup {
         const std::uint32_t rest = writer_.copy_posting(run.posting);
         describe_run(shelf_.postings[rest], theirs, readers, reader);
         posting.slots -= shelf_.postings[rest].slots;
-        writer_.insert_cell(writer_.slots_, first_half(slot), {.number = rest});
+        shelf_.slots.insert(first_half(slot), {.number = rest});
       }
     }
     FRESHET_CHECK(posting.slots == run.slots);
-    // Readers that have an older table look for all that followed here.
-    writer_.later([&posting, followers = run.followers] { posting.followers.store(followers); });
+    posting.followers = run.followers;
   }
 
   /// REQUIRES: its only input, if it has one, is shared.
   bool follows_input(const PackedGraph& graph, std::uint32_t vertex) const {
-    return only_input(graph.inputs_of(vertex)) != kNone && !find_slot(shelf_, *writer_.slots_, graph.slots()[vertex]);
+    return only_input(graph.inputs_of(vertex)) != kNone && !find_slot(shelf_, graph.slots()[vertex]);
   }
 
   /// That of the vertex and all that follow it.
@@ -225,7 +215,7 @@ class IndexWriter::NewGroup {
     }
     posting.slot = graph.slots()[vertex];
     posting.slots = static_cast<std::uint32_t>(reached.size());
-    posting.followers.store(followers, std::memory_order_relaxed);
+    posting.followers = followers;
   }
 
   const Readers& readers_of(const PackedGraph& graph) {

@@ -17,7 +17,7 @@ void MarkScan::add(std::uint64_t mark, std::uint64_t weight) {
 template <unsigned kBits>
 MarkScan::Sums<kBits> MarkScan::sums_of(const MarkBlock& block) const {
   const auto groups_with = [&](const Part& part) {
-    return block.groups_with[part.mark].load(std::memory_order_relaxed);
+    return block.groups_with[part.mark];
   };
   Sums<kBits> sums{};
   for (std::size_t at = 0; at < parts_.size(); ++at) {

@@ -59,10 +59,9 @@ QuerySlots::QuerySlots(const MatchGraph& graph, std::pmr::memory_resource* memor
   }
 }
 
-Search::Search(const Shelf& shelf, const View& view, const MatchQuery& query, const std::optional<VersionId>& excluded,
+Search::Search(const Shelf& shelf, const MatchQuery& query, const std::optional<VersionId>& excluded,
                std::pmr::memory_resource* memory)
     : shelf_(shelf),
-      view_(view),
       query_(query),
       graph_(*query.graph),
       memory_(memory),
@@ -87,11 +86,11 @@ Search::Search(const Shelf& shelf, const View& view, const MatchQuery& query, co
     weights_[vertex] = weight(query.objective, weight_of(graph_[vertex]));
   }
   if (!excluded) return;
-  for (auto at = find_kin(shelf, *view.kin, *excluded).value_or(kNone); at != kNone;) {
+  for (auto at = find_kin(shelf, *excluded).value_or(kNone); at != kNone;) {
     excluded_.push_back(at);
     // What came from damaged records may run in a circle.
-    if (excluded_.size() > view.lines) break;
-    at = shelf.kin[at].ancestor.load(std::memory_order_acquire);
+    if (excluded_.size() > shelf.kin.size()) break;
+    at = shelf.kin[at].ancestor;
   }
   std::ranges::sort(excluded_);
 }
@@ -111,14 +110,14 @@ void Search::look_up() {
   constexpr std::size_t kAhead = 16;
   const std::size_t vertices = graph_.size();
   for (std::size_t vertex = 0; vertex < std::min(kAhead, vertices); ++vertex) {
-    view_.slots->prefetch(first_half(graph_[vertex].slot));
+    shelf_.slots.prefetch(first_half(graph_[vertex].slot));
   }
   for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) {
-    if (vertex + kAhead < vertices) view_.slots->prefetch(first_half(graph_[vertex + kAhead].slot));
+    if (vertex + kAhead < vertices) shelf_.slots.prefetch(first_half(graph_[vertex + kAhead].slot));
     const auto inputs = graph_.inputs_of(vertex);
     // Below what nobody has, or one group alone, there is nothing in the table.
     if (!std::ranges::all_of(inputs, [&](std::uint32_t input) { return shared_of_[input] != kNone; })) continue;
-    const auto found = find_slot(shelf_, *view_.slots, graph_[vertex].slot);
+    const auto found = find_slot(shelf_, graph_[vertex].slot);
     if (!found) {
       const std::uint32_t input = only_input(inputs);
       if (input == kNone || !follows(vertex, shared_[shared_of_[input]])) continue;
@@ -130,7 +129,7 @@ void Search::look_up() {
       private_groups_.push_back(found->cell.number);
       continue;
     }
-    const std::uint32_t groups = groups_in(shelf_.postings[found->cell.number]);
+    const auto groups = static_cast<std::uint32_t>(shelf_.postings[found->cell.number].groups().size());
     shared_of_[vertex] = static_cast<std::uint32_t>(shared_.size());
     shared_.push_back({.vertex = vertex, .posting = found->cell.number, .groups = groups, .weight = weights_[vertex]});
   }
@@ -138,8 +137,6 @@ void Search::look_up() {
   private_groups_.erase(std::unique(private_groups_.begin(), private_groups_.end()), private_groups_.end());
 }
 
-// The table was asked before the group is chosen, and the group came before this reader, or none that it can see has
-// the run: so what it says is so (repo/match/shelf.h).
 bool Search::follows(std::uint32_t vertex, Shared& input) const {
   const Posting& posting = shelf_.postings[input.posting];
   if (!posting.may_follow(graph_[vertex].slot)) return false;
@@ -147,8 +144,7 @@ bool Search::follows(std::uint32_t vertex, Shared& input) const {
     if (next < graph_.size()) input.run->prefetch(graph_[next].slot);
   };
   if (input.run == nullptr) {
-    input.run = graph_with_run(shelf_, posting);
-    if (input.run == nullptr) return false;
+    input.run = &graph_with_run(shelf_, posting);
     for (std::size_t next = vertex; next < vertex + kFollowersAhead; ++next) ask_ahead(next);
   }
   ask_ahead(vertex + kFollowersAhead);
@@ -168,7 +164,7 @@ void Search::weigh_private_groups() {
 void Search::search_shared() {
   if (shared_.size() > kBoundedLayersMax) return count_shared();
   close();
-  double counting = kCountGroup * view_.groups;
+  double counting = kCountGroup * shelf_.groups.size();
   for (const Shared& shared : shared_) counting += shared.weight == 0 ? 0 : kCountEntry * shared.groups;
   double spent = 0;
   bool scanned = false;
@@ -382,20 +378,15 @@ void Search::count_shared() {
 
 template <typename Count>
 void Search::count_as() {
-  std::pmr::vector<Count> counts(view_.groups, 0, memory_);
+  std::pmr::vector<Count> counts(shelf_.groups.size(), 0, memory_);
   for (const Shared& shared : shared_) {
     const auto weight = static_cast<Count>(shared.weight);
     if (weight == 0) continue;
     for_each_group(shelf_.postings[shared.posting],
-                   [weight, first = counts.data(), groups = counts.size()](std::uint32_t group) {
-                     // A group that came after the view was made is in no answer.
-                     if (group < groups) first[group] += weight;
-                   });
+                   [weight, first = counts.data()](std::uint32_t group) { first[group] += weight; });
   }
   // They have layers that were not counted.
-  for (const std::uint32_t group : private_groups_) {
-    if (group < counts.size()) counts[group] = 0;
-  }
+  for (const std::uint32_t group : private_groups_) counts[group] = 0;
   for (std::uint32_t number = 0; number < counts.size(); ++number) {
     if (counts[number] < rows_.least_weight()) continue;
     if (might_hold(number, counts[number])) consider(shelf_.groups[number], counts[number]);
@@ -414,26 +405,25 @@ std::uint64_t Search::weight_of_group(const PackedGraph& graph) const {
 bool Search::might_hold(std::uint32_t number, std::uint64_t weight) const {
   if (rows_.full() && weight == rows_.least_weight() && !rows_.may_tie(shelf_.bounds[number])) return false;
   const Group& group = shelf_.groups[number];
-  for (std::size_t list = 0; list <= (query_.any ? 1 : 0); ++list) {
-    const std::uint32_t best = group.best[list].load(std::memory_order_acquire);
-    if (best != kNone && rows_.admits(weight, best)) return true;
-  }
-  return false;
+  const auto admits_best = [&](bool weights) {
+    const auto versions = group.versions_with(weights);
+    return !versions.empty() && rows_.admits(weight, versions.back());
+  };
+  return admits_best(true) || (query_.any && admits_best(false));
 }
 
 void Search::consider(const Group& group, std::uint64_t weight) {
-  for (std::size_t list = 0; list <= (query_.any ? 1 : 0); ++list) {
-    std::uint32_t at = group.best[list].load(std::memory_order_acquire);
-    while (at != kNone && rows_.admits(weight, at)) {
-      const Version& version = shelf_.versions[at];
-      if (is_answer(version)) rows_.add(weight, at);
-      at = version.next.load(std::memory_order_acquire);
+  const auto add_all = [&](bool weights) {
+    const auto versions = group.versions_with(weights);
+    for (std::size_t at = versions.size(); at-- > 0 && rows_.admits(weight, versions[at]);) {
+      if (is_answer(shelf_.versions[versions[at]])) rows_.add(weight, versions[at]);
     }
-  }
+  };
+  add_all(true);
+  if (query_.any) add_all(false);
 }
 
 bool Search::is_answer(const Version& version) const {
-  if (version.born > view_.epoch || version.died.load(std::memory_order_acquire) <= view_.epoch) return false;
   if (query_.least_quality && !(version.quality >= *query_.least_quality)) return false;
   if (!tags_.empty()) {
     if (version.tags == kNone) return false;

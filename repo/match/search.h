@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Answers one query from one view of the index. Exact; the order of work is chosen so that it usually touches a few
+/// Answers one query from the index. Exact; the order of work is chosen so that it usually touches a few
 /// groups, whatever the number of versions, and never does much more than counting would.
 
 #include <cstdint>
@@ -35,11 +35,10 @@ class TopRows {
   /// False when no version of a group of this bound is better than the worst row. REQUIRES: full(), and the group
   /// weighs as much as that row.
   bool may_tie(const GroupBound& bound) const {
-    const double quality = bound.quality.load(std::memory_order_relaxed);
-    if (quality != worst_quality_) return quality > worst_quality_;
+    if (bound.quality != worst_quality_) return bound.quality > worst_quality_;
     // Where it stands for two qualities, it does not tell.
-    if (quality == std::numeric_limits<double>::lowest()) return true;
-    return bound.commit.load(std::memory_order_relaxed) >= worst_commit_;
+    if (bound.quality == std::numeric_limits<double>::lowest()) return true;
+    return bound.commit >= worst_commit_;
   }
   /// REQUIRES: admits() it.
   void add(std::uint64_t weight, std::uint32_t version);
@@ -81,10 +80,10 @@ class QuerySlots {
   std::pmr::vector<std::uint32_t> cells_;
 };
 
-/// One query. One thread at a time; the view must be held (repo/match/epochs.h) as long as it lives.
+/// One query. One thread at a time; the index must not change as long as it lives.
 class Search {
  public:
-  Search(const Shelf& shelf, const View& view, const MatchQuery& query, const std::optional<VersionId>& excluded,
+  Search(const Shelf& shelf, const MatchQuery& query, const std::optional<VersionId>& excluded,
          std::pmr::memory_resource* memory);
 
   std::vector<MatchRow> run();
@@ -149,7 +148,6 @@ class Search {
   MatchRow row_of(const TopRows::Row& row) const;
 
   const Shelf& shelf_;
-  const View& view_;
   const MatchQuery& query_;
   const MatchGraph& graph_;
   std::pmr::memory_resource* const memory_;

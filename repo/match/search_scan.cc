@@ -20,7 +20,7 @@ constexpr std::size_t kScanFewerThan = 64;
 }  // namespace
 
 bool Search::worth_scanning(std::uint32_t groups) const {
-  const double blocks = view_.groups / 64.0;
+  const double blocks = shelf_.groups.size() / 64.0;
   return kMarkGroup * groups > blocks * (kScanBlock + kScanPart * static_cast<double>(shared_.size()));
 }
 
@@ -29,10 +29,10 @@ bool Search::scan() {
   std::uint64_t all = 0;
   for (const Shared& shared : shared_) all += shared.weight;
   if (std::bit_width(all) >= MarkScan::kBitsMax) return false;
-  MarkScan marks(shelf_, view_.groups, memory_);
+  MarkScan marks(shelf_, shelf_.groups.size(), memory_);
   for (const Shared& shared : shared_) marks.add(mark_of(graph_[shared.vertex].slot), shared.weight);
   std::pmr::vector<MarkScan::Candidate> candidates(memory_);
-  const std::size_t limit = view_.groups / kScanFewerThan;
+  const std::size_t limit = shelf_.groups.size() / kScanFewerThan;
   std::uint64_t least = all - std::min(all - 1, 1 + all / 16);
   if (!marks.find(least, all, limit, candidates)) return false;
   // What was weighed until now is weighed again.

@@ -2,6 +2,9 @@
 #include "repo/match/structure_index.h"
 
 #include <array>
+#include <mutex>
+#include <shared_mutex>
+#include <utility>
 
 #include "core/base/mutex.h"
 #include "repo/match/search.h"
@@ -20,73 +23,80 @@ Digest tag_digest(const std::string& key, const std::string& value) {
 
 class StructureIndex::Impl {
  public:
-  Impl() : writer(shelf, epochs) {}
+  /// Changes the index, alone.
+  template <typename Change>
+  auto change(const Change& change) {
+    // A search that comes while a change waits goes behind it: otherwise searches without end would keep it out.
+    const MutexLock turn(turn_);
+    const std::unique_lock alone(mutex_);
+    return change(writer_);
+  }
+  /// Looks at the index, beside others that look.
+  template <typename Look>
+  auto look(const Look& look) {
+    std::shared_lock beside(mutex_, std::defer_lock);
+    {
+      const MutexLock turn(turn_);
+      beside.lock();
+    }
+    return look(std::as_const(shelf_), std::as_const(writer_));
+  }
 
-  detail::Shelf shelf;
-  mutable detail::Epochs epochs;
-  Mutex turn;
-  detail::IndexWriter writer;
+ private:
+  Mutex turn_;
+  std::shared_mutex mutex_;
+  detail::Shelf shelf_;
+  detail::IndexWriter writer_{shelf_};
 };
 
 StructureIndex::StructureIndex() : impl_(std::make_unique<Impl>()) {}
 StructureIndex::~StructureIndex() = default;
 
 Status StructureIndex::insert(const IndexEntry& entry, std::uint64_t as_of) {
-  const MutexLock turn(impl_->turn);
-  FRESHET_TRY(impl_->writer.insert(entry));
-  impl_->writer.publish(as_of);
-  return {};
+  return impl_->change([&](detail::IndexWriter& writer) -> Status {
+    FRESHET_TRY(writer.insert(entry));
+    writer.reach(as_of);
+    return {};
+  });
 }
 
 bool StructureIndex::retire(const VersionId& id, std::uint64_t as_of) {
-  const MutexLock turn(impl_->turn);
-  const bool there = impl_->writer.retire(id);
-  impl_->writer.publish(as_of);
-  return there;
-}
-
-bool StructureIndex::set_quality(const VersionId& id, std::optional<double> quality, std::uint64_t as_of) {
-  const MutexLock turn(impl_->turn);
-  const bool there = impl_->writer.restate(id, quality, nullptr);
-  impl_->writer.publish(as_of);
-  return there;
+  return impl_->change([&](detail::IndexWriter& writer) {
+    writer.reach(as_of);
+    return writer.retire(id);
+  });
 }
 
 bool StructureIndex::restate(const VersionId& id, std::optional<double> quality, const std::vector<Digest>& tags,
                              std::uint64_t as_of) {
-  const MutexLock turn(impl_->turn);
-  const bool there = impl_->writer.restate(id, quality, &tags);
-  impl_->writer.publish(as_of);
-  return there;
+  return impl_->change([&](detail::IndexWriter& writer) {
+    writer.reach(as_of);
+    return writer.restate(id, quality, tags);
+  });
 }
 
 void StructureIndex::add_tombstone(const VersionId& id, const std::optional<VersionId>& ancestor) {
-  const MutexLock turn(impl_->turn);
-  impl_->writer.add_line(id, ancestor);
-  impl_->writer.publish(0);
+  impl_->change([&](detail::IndexWriter& writer) { writer.add_line(id, ancestor); });
 }
 
 void StructureIndex::set_as_of(std::uint64_t as_of) {
-  const MutexLock turn(impl_->turn);
-  impl_->writer.publish(as_of);
+  impl_->change([&](detail::IndexWriter& writer) { writer.reach(as_of); });
 }
 
 std::uint64_t StructureIndex::as_of() const {
-  const detail::Epochs::Reader reader(impl_->epochs);
-  return impl_->writer.view().load()->as_of;
+  return impl_->look([](const detail::Shelf& shelf, const auto&) { return shelf.as_of; });
 }
 
 MatchAnswer StructureIndex::match(const MatchQuery& query, const std::optional<VersionId>& excluded) const {
   std::array<std::byte, 16384> first;
   std::pmr::monotonic_buffer_resource memory(first.data(), first.size());
-  const detail::Epochs::Reader reader(impl_->epochs);
-  const detail::View& view = *impl_->writer.view().load();
-  return {.top = detail::Search(impl_->shelf, view, query, excluded, &memory).run(), .as_of = view.as_of};
+  return impl_->look([&](const detail::Shelf& shelf, const auto&) {
+    return MatchAnswer{.top = detail::Search(shelf, query, excluded, &memory).run(), .as_of = shelf.as_of};
+  });
 }
 
 StructureIndex::Memory StructureIndex::memory() const {
-  const MutexLock turn(impl_->turn);
-  return impl_->writer.memory();
+  return impl_->look([](const auto&, const detail::IndexWriter& writer) { return writer.memory(); });
 }
 
 }  // namespace freshet

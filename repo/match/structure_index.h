@@ -32,8 +32,7 @@ struct IndexEntry {
   std::optional<VersionId> ancestor;
 };
 
-/// match(), as_of() and memory(): any thread. insert(), retire() and the others that change it: any thread, one at a
-/// time each.
+/// Any thread. Searches go on side by side; a change waits for them, and they wait for a change.
 class StructureIndex {
  public:
   StructureIndex();
@@ -44,9 +43,7 @@ class StructureIndex {
   Status insert(const IndexEntry& entry, std::uint64_t as_of);
   /// From now on the version is in no answer; its place in lineages stays. False: no version has that id.
   bool retire(const VersionId& id, std::uint64_t as_of);
-  /// False: no version has that id.
-  bool set_quality(const VersionId& id, std::optional<double> quality, std::uint64_t as_of);
-  /// The same with its tags, in one step for readers. Unchanged values cost little.
+  /// False: no version has that id. Unchanged values cost little.
   bool restate(const VersionId& id, std::optional<double> quality, const std::vector<Digest>& tags,
                std::uint64_t as_of);
   /// A version that was retired before this index was made: only its place in the lineage.

@@ -136,7 +136,7 @@ class IndexedCatalog {
   void change_quality() {
     Indexed& known = some_known()->second;
     const std::optional<double> quality = some_quality();
-    EXPECT_TRUE(index_.set_quality(known.entry.id, quality, commit_));
+    EXPECT_TRUE(index_.restate(known.entry.id, quality, known.entry.tags, commit_));
     known.entry.quality = quality && std::isnan(*quality) ? std::nullopt : quality;
   }
 
