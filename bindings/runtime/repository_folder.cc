@@ -5,24 +5,23 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include <array>
 #include <fstream>
 #include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
 
+#include "bindings/runtime/bucket_place.h"
 #include "bindings/runtime/ending_process.h"
 #include "bindings/runtime/folder_socket.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "core/base/text.h"
 #include "core/words/classic_locale.h"
-#include "repo/bucket/bucket_backend.h"
 #include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/provider_repository.h"
-#include "repo/s3/s3_store.h"
+#include "repo/s3/address.h"
 #include "repo/serve/remote_repository.h"
 
 namespace freshet {
@@ -161,22 +160,10 @@ Result<OpenedRepository> open_in_rados(const std::string& place, RepositoryAcces
   return open_here(std::move(backend));
 }
 
-/// For those whom this owner keeps out.
-std::string name_of_this_process() {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host.front() = '\0';
-  return format("{}, process {}", host.front() == '\0' ? "an unknown host" : shown(host.data(), 128), ::getpid());
-}
-
-Result<OpenedRepository> open_in_bucket(const std::string& place, RepositoryAccess access) {
-  FRESHET_ASSIGN(const S3Address address, parse_s3_address(place));
-  FRESHET_ASSIGN(std::shared_ptr<ObjectStore> store, open_s3_store(address));
-  BucketOptions options;
-  options.create = access == RepositoryAccess::create || access == RepositoryAccess::own;
-  options.read_only = access == RepositoryAccess::read;
-  options.log.self.address = name_of_this_process();
-  FRESHET_ASSIGN(std::unique_ptr<Backend> backend, open_bucket_backend(std::move(store), options));
-  return open_here(std::move(backend));
+Result<OpenedRepository> open_in_bucket(const std::string& place, const RepositoryOptions& options) {
+  FRESHET_ASSIGN(OpenedBucket opened, open_bucket(place, options.access, options.security));
+  if (opened.through) return OpenedRepository(opened.through.release(), CloseRepository());
+  return open_here(std::move(opened.backend));
 }
 
 Result<std::string> place_of(const std::vector<std::string>& addresses) {
@@ -219,7 +206,7 @@ bool is_repository_address(const std::string& place) {
 Result<OpenedRepository> open_repository(const std::string& place, const RepositoryOptions& options) {
   if (place == kMemoryPlace) return open_here(make_memory_backend());
   if (is_rados_address(place)) return open_in_rados(place, options.access);
-  if (is_s3_address(place)) return open_in_bucket(place, options.access);
+  if (is_s3_address(place)) return open_in_bucket(place, options);
   if (is_repository_address(place)) {
     if (options.access == RepositoryAccess::own) return fail(Code::invalid_argument, place + " is not a folder");
     return connect(place, options.security);

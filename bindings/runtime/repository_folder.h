@@ -8,7 +8,8 @@
 ///     "tcp://host:port", "ipc://…" the repository of a server (repo/serve/server.h). If several providers keep one
 ///                                  repository, any of their addresses names it, or several with commas
 ///     "rados://POOL/NAME"          a repository in a pool of RADOS
-///     "s3://BUCKET/PREFIX"         a repository in a bucket
+///     "s3://BUCKET/PREFIX"         a repository in a bucket: read beside its owner; written through the owner if it
+///                                  serves (freshet provider), or as the owner if none lives
 ///     "memory:"                    a new repository in this process's memory, for tests; it ends with its closing
 ///
 /// A folder belongs to one process at a time, its owner. The owner serves it to this user's other processes, on a
@@ -60,7 +61,7 @@ using OpenedRepository = std::unique_ptr<Repository, CloseRepository>;
 
 struct RepositoryOptions {
   RepositoryAccess access = RepositoryAccess::read;  ///< For folders and pools.
-  SecurityOptions security;                          ///< For addresses.
+  SecurityOptions security;                          ///< For addresses, and for the owner of a bucket.
 };
 
 /// Any thread. Errors:

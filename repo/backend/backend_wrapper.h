@@ -22,6 +22,7 @@ class BackendWrapper : public Backend {
   bool durable() const override { return inner_->durable(); }
   bool read_only() const override { return inner_->read_only(); }
   std::size_t readers_max() const override { return inner_->readers_max(); }
+  Status check_current() const override { return inner_->check_current(); }
   Result<std::unique_ptr<BlobWriter>> write_blobs() override { return inner_->write_blobs(); }
   Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const override {
     return inner_->read_blob(key, offset, out);

@@ -27,6 +27,8 @@ constexpr char kRecordKey = 'r';  ///< + the record's key.
 constexpr char kBlobKey = 'b';    ///< + the blob's key: where it lies.
 
 constexpr Duration kOpenMax = std::chrono::seconds(30);
+/// Some stores make files of their own for the first objects of a bucket, and that takes half a minute.
+constexpr Duration kFirstObjectsMax = std::chrono::minutes(2);
 constexpr Duration kFirstCallMax = std::chrono::seconds(8);
 constexpr Duration kLookMax = std::chrono::seconds(30);
 /// Longer than a member of the log keeps a batch.
@@ -46,31 +48,16 @@ std::string log_key(char space, std::string_view key) { return std::string(1, sp
 /// Any thread.
 class BucketBackend final : public Backend {
  public:
-  BucketBackend(std::shared_ptr<ObjectStore> store, bool read_only) : store_(std::move(store)), read_only_(read_only) {}
-
-  Status open(const BucketOptions& options) {
-    const Time deadline = deadline_in(kOpenMax);
-    // Wrong keys and missing buckets are told at once, and by their own names: a log's member would try on. A listing
-    // makes no bucket; with some stores an upload does.
-    FRESHET_TRY(store_->list("", "", 1, deadline_in(kFirstCallMax)));
-    FRESHET_ASSIGN(log_, in_place(log::LogStore::open(std::make_shared<ObjectStoreCaller>(store_),
-                                                      {.log = options.log, .open_within = kOpenMax})));
-    if (log_->is_empty()) {
-      if (read_only_ || !options.create) {
-        return fail(Code::not_found, format("{}: there is no repository", store_->place()));
-      }
-      if (options.check_exclusion) FRESHET_TRY(check_exclusion(*store_, kProbeFolder, deadline));
-    }
-    if (read_only_) return keep_values();
-    Status claimed = log_->claim(deadline);
-    if (!claimed) return fail(std::move(claimed).error().with_context(store_->place()));
-    return {};
+  BucketBackend(std::shared_ptr<ObjectStore> store, std::shared_ptr<log::LogStore> log, bool read_only)
+      : store_(std::move(store)), read_only_(read_only), log_(std::move(log)) {
+    if (read_only_) keep_values();
   }
 
   std::string_view kind() const override { return "bucket"; }
   bool durable() const override { return true; }
   bool read_only() const override { return read_only_; }
   std::size_t readers_max() const override { return store_->transfers_max(); }
+  Status check_current() const override { return read_only_ ? Status() : log_->check_current(); }
 
   Result<std::unique_ptr<BlobWriter>> write_blobs() override {
     FRESHET_TRY(check_writable());
@@ -206,12 +193,6 @@ class BucketBackend final : public Backend {
     Packer packer_;
   };
 
-  template <typename T>
-  Result<T> in_place(Result<T> result) const {
-    if (!result) return fail(std::move(result).error().with_context(store_->place()));
-    return result;
-  }
-
   Status check_writable() const {
     if (read_only_) return fail(Code::failed_precondition, "the repository is opened for reading only");
     return {};
@@ -219,11 +200,12 @@ class BucketBackend final : public Backend {
 
   // A reader of a repository knows its versions from the opening. So their places stay those of the opening, and the
   // grace of the log keeps the objects meanwhile.
-  Status keep_values() {
-    return log_->scan("", [this](std::string_view key, const log::Value& value) {
+  void keep_values() {
+    // A member that never owned the log always answers.
+    static_cast<void>(log_->scan("", [this](std::string_view key, const log::Value& value) {
       opened_.emplace_hint(opened_.end(), key, value);
       return true;
-    });
+    }));
   }
 
   Result<std::optional<log::Value>> value_of(std::string_view key) const {
@@ -394,8 +376,8 @@ class BucketBackend final : public Backend {
 
   const std::shared_ptr<ObjectStore> store_;
   const bool read_only_;
-  std::unique_ptr<log::LogStore> log_;  ///< Set by open(); ends before the store.
-  log::LogState::Values opened_;        ///< Of a reader: set by open().
+  const std::shared_ptr<log::LogStore> log_;  ///< Ends before the store.
+  log::LogState::Values opened_;              ///< Of a reader: as they were at the opening.
   mutable Mutex mutex_;
   CondVar erased_changed_;
   std::set<std::string, std::less<>> erased_ FRESHET_GUARDED_BY(mutex_);   ///< To go with the next batch.
@@ -405,10 +387,45 @@ class BucketBackend final : public Backend {
 }  // namespace
 }  // namespace bucket
 
+Result<std::unique_ptr<BucketMember>> BucketMember::open(std::shared_ptr<ObjectStore> store,
+                                                         const BucketOptions& options) {
+  // Wrong keys and missing buckets are told at once, and by their own names: a log's member would try on. A listing
+  // makes no bucket; with some stores an upload does.
+  FRESHET_TRY(store->list("", "", 1, deadline_in(bucket::kFirstCallMax)));
+  std::unique_ptr<BucketMember> member(new BucketMember(std::move(store), options));
+  auto opened = log::LogStore::open(std::make_shared<bucket::ObjectStoreCaller>(member->store_),
+                                    {.log = options.log, .open_within = bucket::kOpenMax});
+  if (!opened) return fail(std::move(opened).error().with_context(member->store_->place()));
+  member->log_ = std::move(*opened);
+  if (member->log_->is_empty() && (options.read_only || !options.create)) {
+    return fail(Code::not_found, format("{}: there is no repository", member->store_->place()));
+  }
+  return member;
+}
+
+Result<std::unique_ptr<Backend>> BucketMember::own(Time deadline) {
+  if (log_->is_empty() && check_exclusion_) {
+    Status checked = check_exclusion(*store_, bucket::kProbeFolder, deadline_in(bucket::kFirstObjectsMax));
+    if (!checked) {
+      return fail(std::move(checked).error().with_context("ask the store whether its conditional puts exclude each other"));
+    }
+    check_exclusion_ = false;
+    deadline = std::max(deadline, deadline_in(bucket::kOpenMax));
+  }
+  Status claimed = log_->claim(deadline);
+  if (!claimed) return fail(std::move(claimed).error().with_context(store_->place()));
+  return std::make_unique<bucket::BucketBackend>(store_, log_, false);
+}
+
+std::unique_ptr<Backend> BucketMember::read() const {
+  return std::make_unique<bucket::BucketBackend>(store_, log_, true);
+}
+
 Result<std::unique_ptr<Backend>> open_bucket_backend(std::shared_ptr<ObjectStore> store, const BucketOptions& options) {
-  auto backend = std::make_unique<bucket::BucketBackend>(std::move(store), options.read_only);
-  FRESHET_TRY(backend->open(options));
-  return backend;
+  const Time deadline = deadline_in(bucket::kOpenMax);
+  FRESHET_ASSIGN(const std::unique_ptr<BucketMember> member, BucketMember::open(std::move(store), options));
+  if (options.read_only) return member->read();
+  return member->own(deadline);
 }
 
 }  // namespace freshet

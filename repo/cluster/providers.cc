@@ -102,13 +102,19 @@ Result<Reached> reach(const std::string& addresses, const RemoteRepositoryOption
   FRESHET_ASSIGN(const std::vector<std::string> list, list_of(addresses));
   std::optional<Error> last;
   for (std::size_t i = 0; i < list.size(); ++i) {
-    auto repository = connect_provider(list[i], options);
+    RemoteRepositoryOptions wanted = options;
+    for (std::size_t other = 0; other < list.size(); ++other) {
+      if (other != i) wanted.others.push_back(list[other]);
+    }
+    auto repository = connect_provider(list[i], std::move(wanted));
     if (!repository) {
       last = repository.error();
       if (last->code() != Code::unavailable && last->code() != Code::timed_out) break;
       continue;
     }
     Reached reached{.address = list[i], .repository = std::move(*repository), .placement = {}};
+    // The addresses of an owner and its standbys: the connection itself knows them.
+    if (may_move(*reached.repository)) return reached;
     Result<Placement> placement = cluster::placement_at(*reached.repository);
     if (placement) {
       reached.placement = std::move(*placement);

@@ -45,7 +45,7 @@ struct Place {
 
 Result<Place> place_of(const LocalRepository::Impl& impl, const VersionName& name) {
   const MutexLock lock(impl.mutex);
-  FRESHET_ASSIGN(const Node node, impl.catalog.node_of(name));
+  FRESHET_ASSIGN(const Node node, impl.if_current(impl.catalog.node_of(name)));
   return Place{.forest = impl.catalog.forest(), .node = node};
 }
 
@@ -60,22 +60,23 @@ Result<std::vector<LineageRow>> LocalRepository::lineage(const VersionName& name
     const MutexLock lock(impl_->mutex);
     if (rows.empty()) rows.reserve(forest.depth(at) + 1);
     for (std::size_t i = 0; i < kVersionsPerTurn && at != VersionForest::kNone; ++i) {
-      if (!forest.is_stored(at)) return rows;
+      if (!forest.is_stored(at)) return impl_->if_current(std::move(rows));
       rows.push_back(lineage_row(impl_->catalog, forest, at));
       at = forest.parent(at);
     }
   }
-  return rows;
+  return impl_->if_current(std::move(rows));
 }
 
 Result<std::optional<VersionName>> LocalRepository::mrca(const VersionName& a, const VersionName& b) const {
   const MutexLock lock(impl_->mutex);
-  FRESHET_ASSIGN(const Node node_a, impl_->catalog.node_of(a));
-  FRESHET_ASSIGN(const Node node_b, impl_->catalog.node_of(b));
+  FRESHET_ASSIGN(const Node node_a, impl_->if_current(impl_->catalog.node_of(a)));
+  FRESHET_ASSIGN(const Node node_b, impl_->if_current(impl_->catalog.node_of(b)));
   const auto forest = impl_->catalog.forest();
   const Node common = forest->mrca(node_a, node_b);
-  if (common == VersionForest::kNone) return std::nullopt;
-  return forest->name(common);
+  std::optional<VersionName> name;
+  if (common != VersionForest::kNone) name = forest->name(common);
+  return impl_->if_current(std::move(name));
 }
 
 Result<std::vector<LineageRow>> LocalRepository::descendants(const VersionName& name) const {
@@ -96,7 +97,7 @@ Result<std::vector<LineageRow>> LocalRepository::descendants(const VersionName& 
       }
     }
   }
-  return rows;
+  return impl_->if_current(std::move(rows));
 }
 
 Result<std::vector<LineageRow>> LocalRepository::versions(const std::string& model) const {
@@ -105,7 +106,7 @@ Result<std::vector<LineageRow>> LocalRepository::versions(const std::string& mod
   const Catalog& catalog = impl.catalog;
   const auto found = catalog.models().find(model);
   if (found == catalog.models().end()) {
-    return fail(catalog.find(VersionName{.model = model}).error());
+    return impl.if_current(Result<std::vector<LineageRow>>(fail(catalog.find(VersionName{.model = model}).error())));
   }
   const auto forest = catalog.forest();
   std::vector<LineageRow> rows;
@@ -114,7 +115,7 @@ Result<std::vector<LineageRow>> LocalRepository::versions(const std::string& mod
     rows.push_back(entry.row != nullptr ? lineage_row(catalog, *forest, forest->find(entry.row->id))
                                         : LineageRow{.version = std::move(name)});
   }
-  return rows;
+  return impl_->if_current(std::move(rows));
 }
 
 }  // namespace freshet

@@ -193,7 +193,9 @@ Status LocalRepository::Impl::apply(const Backend::Batch& batch) {
 
 Result<Catalog::Found> LocalRepository::Impl::find(const VersionName& name) const {
   const MutexLock lock(mutex);
-  return catalog.find(name);
+  Result<Catalog::Found> found = catalog.find(name);
+  // What is found is read from the backend next, which tells.
+  return found ? std::move(found) : if_current(std::move(found));
 }
 
 Result<std::shared_ptr<const Architecture>> LocalRepository::Impl::architecture_of(const Digest& digest) const {
@@ -239,20 +241,20 @@ Result<std::vector<std::string>> LocalRepository::models() const {
   for (const auto& [model, versions] : impl_->catalog.models()) {
     if (Catalog::newest(versions)) names.push_back(model);
   }
-  return names;
+  return impl_->if_current(std::move(names));
 }
 
 Result<VersionNumber> LocalRepository::latest(const std::string& model) const {
   const MutexLock lock(impl_->mutex);
   const auto found = impl_->catalog.models().find(model);
   const auto newest = found == impl_->catalog.models().end() ? std::nullopt : Catalog::newest(found->second);
-  if (newest) return *newest;
-  return fail(impl_->catalog.find(VersionName{.model = model}).error());
+  if (newest) return impl_->if_current(*newest);
+  return impl_->if_current(Result<VersionNumber>(fail(impl_->catalog.find(VersionName{.model = model}).error())));
 }
 
 Result<std::optional<VersionName>> LocalRepository::find(const VersionId& id) const {
   const MutexLock lock(impl_->mutex);
-  return impl_->catalog.find(id);
+  return impl_->if_current(impl_->catalog.find(id));
 }
 
 Result<RepositoryStat> LocalRepository::stat() const {

@@ -295,6 +295,16 @@ class LocalRepository::Impl {
   };
   /// Where nobody has read the records, what the last owner kept is believed if nothing was written since.
   Result<SegmentSums> segment_sums() FRESHET_EXCLUDES(mutex);
+  /// An answer that was made of the catalog alone: told only if the catalog is still the present one.
+  template <typename T>
+  Result<T> if_current(Result<T> answer) const {
+    FRESHET_TRY(backend->check_current());
+    return answer;
+  }
+  template <typename T>
+  Result<T> if_current(T answer) const {
+    return if_current(Result<T>(std::move(answer)));
+  }
   Result<Catalog::Found> find(const VersionName& name) const;
   Result<std::shared_ptr<const Architecture>> architecture_of(const Digest& digest) const;
 

@@ -230,7 +230,7 @@ Result<MatchAnswer> LocalRepository::match(const MatchQuery& query) {
     excluded = found.row->id;
   }
   impl_->need_index();
-  if (query.pin_by.empty()) return impl_->readable_match(query, excluded);
+  if (query.pin_by.empty()) return impl_->if_current(impl_->readable_match(query, excluded));
 
   // Whoever retires takes the turn as well, so what is found here is still there when it is pinned.
   const MutexLock turn(impl_->turn);

@@ -8,7 +8,7 @@
 namespace freshet::log {
 namespace {
 
-constexpr Duration kLookOfClaim = std::chrono::milliseconds(500);
+constexpr Duration kLookOfClaim = std::chrono::milliseconds(200);
 
 }  // namespace
 

@@ -97,6 +97,10 @@ class LogMachine {
   const std::optional<Error>& trouble() const {
     return appender_.is_busy() && appender_.trouble() ? appender_.trouble() : tail_.trouble();
   }
+  /// The store refused every try of the record in flight, so it stands nowhere. Null: not so.
+  const Error* refusal() const {
+    return appender_.is_busy() && appender_.can_be_given_up() && appender_.trouble() ? &*appender_.trouble() : nullptr;
+  }
   /// corrupt or unsupported: this member can go on no more.
   const std::optional<Error>& error() const { return tail_.error(); }
 

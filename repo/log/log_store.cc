@@ -151,6 +151,9 @@ Status LogStore::claim(Time deadline) {
   pump();
   while (machine_.role() == Role::claims) {
     if (machine_.error()) return fail(*machine_.error());
+    if (const Error* refusal = machine_.refusal(); refusal && refusal->code() == Code::failed_precondition) {
+      return fail(refusal->code(), "this process cannot own the repository: " + refusal->message());
+    }
     FRESHET_ASSIGN(const bool in_time, wait(deadline));
     if (!in_time) {
       return fail(Code::timed_out, machine_.trouble() ? machine_.trouble()->message()
@@ -223,6 +226,16 @@ Result<std::optional<Value>> LogStore::get(std::string_view key) const {
   const auto found = machine_.state().values().find(key);
   if (found == machine_.state().values().end()) return std::nullopt;
   return found->second;
+}
+
+Status LogStore::check_current() const {
+  const MutexLock lock(mutex_);
+  return may_read();
+}
+
+std::optional<Error> LogStore::error() const {
+  const MutexLock lock(mutex_);
+  return machine_.error();
 }
 
 Status LogStore::scan(std::string_view prefix,

@@ -55,6 +55,7 @@ class LogStore {
 
   /// Owns the log from here on, or fails. The first owner of an empty log makes it. unavailable: another process owns
   /// it, and lives; the message has its address. timed_out: not settled by the deadline; the claim goes on.
+  /// failed_precondition: the store lets this process write no records; the claim goes on.
   Status claim(Time deadline) FRESHET_EXCLUDES(mutex_);
   Role role() const FRESHET_EXCLUDES(mutex_);
   /// The owner, as far as this member knows.
@@ -73,6 +74,10 @@ class LogStore {
   /// Not found: none. An owner answers only while no other process can own the log; otherwise unavailable, also after
   /// it was replaced. Members that never owned it answer from the last record that they read: look() first.
   Result<std::optional<Value>> get(std::string_view key) const FRESHET_EXCLUDES(mutex_);
+  /// Whether get() would answer at this moment. Whoever keeps names that it read here asks this before it tells them.
+  Status check_current() const FRESHET_EXCLUDES(mutex_);
+  /// corrupt or unsupported: this member can go on no more.
+  std::optional<Error> error() const FRESHET_EXCLUDES(mutex_);
   /// Calls `each` in the order of the keys' bytes until it returns false. `each` may call this object. Errors as get().
   Status scan(std::string_view prefix, const std::function<bool(std::string_view key, const Value& value)>& each) const
       FRESHET_EXCLUDES(mutex_);

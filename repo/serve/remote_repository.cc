@@ -10,17 +10,6 @@
 namespace freshet {
 namespace rpc {
 
-Result<std::shared_ptr<Link>> RemoteRepository::link() const {
-  const MutexLock lock(mutex_);
-  if (link_ != nullptr && !link_->is_dead()) return link_;
-  // Under the lock: whoever else wants the connection has to wait for it anyhow, no longer than this may take.
-  const Time deadline = deadline_in(options_.connect);
-  FRESHET_ASSIGN(std::shared_ptr<Link> opened, Link::open(link_options_, deadline));
-  if (!options_.known_by.empty()) FRESHET_TRY(recognize(*opened, deadline));
-  link_ = std::move(opened);
-  return link_;
-}
-
 Status RemoteRepository::recognize(Link& opened, Time deadline) const {
   FRESHET_ASSIGN(Conversation conversation, opened.begin(call_of<AskShared>(options_.known_by)));
   FRESHET_ASSIGN(const Response response, conversation.next(deadline));

@@ -9,12 +9,15 @@
 /// changes something is not, since nobody knows whether it was done: a put can be put again as it is
 /// (`already_exists` then says that it was).
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
 #include "repo/provider_repository.h"
+#include "repo/serve/served_owner.h"
 #include "transport/channel_kind.h"
 #include "transport/security.h"
 
@@ -37,10 +40,44 @@ struct RemoteRepositoryOptions {
   /// when a broken connection is made anew must have there what was there before, or else it is `unavailable`: another
   /// server that listens at the address meanwhile is asked and told nothing.
   std::string known_by = "";
+
+  // For a repository with an owner and standbys (served_owner.h). Where the first address is of one of them, a broken
+  // connection is made anew to the owner, whoever it is by then.
+
+  /// Addresses besides, of the owner or a standby.
+  std::vector<std::string> others = {};
+  /// Tells the owner from another source, when no address does. Errors: as connect_repository().
+  std::function<Result<ServedOwner>()> find_owner = {};
+  /// A call waits so long for an owner that takes over.
+  Duration takeover = std::chrono::seconds(15);
 };
 
 /// Any thread may use the result, and several at once.
 Result<std::unique_ptr<ProviderRepository>> connect_repository(const std::string& address,
                                                                RemoteRepositoryOptions options = {});
+
+/// For a connection to that server: its key takes the place of a server key that was not given. failed_precondition: it
+/// has another key than the given one, or takes keys where none were given.
+Result<SecurityOptions> security_for(const ServedOwner& server, SecurityOptions security);
+
+/// True: an owner or a standby is at the address, so the repository may be at another one later.
+bool may_move(const ProviderRepository& connected);
+
+/// Whether a server lives, as far as it can be asked: by a connection on which both say each half second that they do.
+/// One thread at a time.
+class ServerWatch {
+ public:
+  static std::unique_ptr<ServerWatch> of(std::string address, const SecurityOptions& security);
+  virtual ~ServerWatch() = default;
+
+  enum class Seen : std::uint8_t {
+    owner,    ///< It answers.
+    standby,  ///< It answers, and owns nothing.
+    refuses,  ///< It answers, and refuses this process's key.
+    silent,
+  };
+  /// Ends within 1.5 s; at once while the connection stands.
+  virtual Seen look() = 0;
+};
 
 }  // namespace freshet

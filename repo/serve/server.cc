@@ -59,19 +59,20 @@ class Server final : public RepositoryServer {
     Wake wake;
     std::unique_ptr<BulkService> bulk;
   };
-  Server(ProviderRepository& repository, const RepositoryServerOptions& options, Parts parts);
+  /// Null: a standby.
+  Server(ProviderRepository* repository, std::function<ServedOwner()> owner, const RepositoryServerOptions& options, Parts parts);
   ~Server() override;
   Status start(std::size_t readers);
 
   const std::string& address() const override { return address_; }
   void drain(Duration at_most, const std::stop_token& stop) override;
   Stat stat() const override {
-    const ReadDesk::Stat desk = bulk_->stat();
+    const ReadDesk::Stat desk = bulk_ == nullptr ? ReadDesk::Stat() : bulk_->stat();
     return {.clients = clients_,
             .calls = calls_,
             .upload_bytes = upload_bytes_,
             .leases = desk.leases,
-            .channel_bytes = bulk_->bytes_sent(),
+            .channel_bytes = bulk_ == nullptr ? 0 : bulk_->bytes_sent(),
             .staged_bytes = desk.staged_bytes,
             .rejected = rejected_};
   }
@@ -105,7 +106,9 @@ class Server final : public RepositoryServer {
   Workers& workers_of(std::uint16_t verb);
   void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
 
-  ProviderRepository& repository_;
+  ProviderRepository* const repository_;            ///< Null, and then there is no bulk_ either: a standby.
+  const std::function<ServedOwner()> owner_;        ///< Of a standby.
+  const Standing standing_;
   const std::string address_;
   const std::string host_ = this_host();
   const Wake wake_;
@@ -141,8 +144,13 @@ class Server final : public RepositoryServer {
   std::thread thread_;
 };
 
-Server::Server(ProviderRepository& repository, const RepositoryServerOptions& options, Parts parts)
+Server::Server(ProviderRepository* repository, std::function<ServedOwner()> owner,
+               const RepositoryServerOptions& options, Parts parts)
     : repository_(repository),
+      owner_(std::move(owner)),
+      standing_(repository == nullptr ? Standing::standby
+                : options.moves       ? Standing::moves
+                                      : Standing::stays),
       address_(parts.socket.address.from_this_host()),
       wake_(std::move(parts.wake)),
       bulk_(std::move(parts.bulk)),
@@ -208,8 +216,10 @@ void Server::run() {
     if (now() - ticked >= kTick) {
       ticked = now();
       machine_.on_tick(ticked);
-      bulk_->on_tick(ticked);
-      writers_.post([this] { repository_.drop_ended_puts(); });
+      if (repository_ != nullptr) {
+        bulk_->on_tick(ticked);
+        writers_.post([this] { repository_->drop_ended_puts(); });
+      }
     }
     carry_out();
     clients_ = machine_.sessions();
@@ -276,6 +286,7 @@ void Server::take_question(const Peer& peer, Question question, const std::vecto
     return machine_.on_chunk(peer, chunk->upload, chunk->offset, bytes_of(parts[2]), at);
   }
   if (const auto abandon = step_in<Abandon>(said)) return machine_.on_abandon(peer, abandon->upload, at);
+  if (repository_ == nullptr) return machine_.on_refused(peer, number, standby_error(owner_()), at);
   const Terms terms = terms_of(said.verb());
   if (authenticator_ != nullptr && !authenticator_->may(terms.right, sender_key(parts[1]))) {
     return machine_.on_refused(peer, number, lacking(terms), at);
@@ -326,9 +337,14 @@ void Server::carry_out() {
 }
 
 void Server::carry_out(action::Welcome& welcome) {
-  bulk_->begin_session(welcome.session, authenticator_ != nullptr ? std::string_view(welcome.owner) : "");
-  send(welcome.peer,
-       reply(welcome.request, Welcome{.protocol = kProtocolVersion, .session = welcome.session, .host = host_}));
+  if (bulk_ != nullptr) {
+    bulk_->begin_session(welcome.session, authenticator_ != nullptr ? std::string_view(welcome.owner) : "");
+  }
+  send(welcome.peer, reply(welcome.request, Welcome{.protocol = kProtocolVersion,
+                                                    .session = welcome.session,
+                                                    .host = host_,
+                                                    .standing = standing_,
+                                                    .owner = owner_ ? owner_() : ServedOwner()}));
 }
 
 void Server::carry_out(action::Pong& pong) { send(pong.peer, reply(0, Pong{.running = std::move(pong.running)})); }
@@ -349,7 +365,7 @@ void Server::carry_out(action::Run& run) {
            owner = authenticator_ != nullptr ? run.owner : std::string(),
            question = std::move(run.question)]() mutable {
             const Answering with{
-                .repository = repository_,
+                .repository = *repository_,
                 .records = records_,
                 .bulk = *bulk_,
                 .session = session,
@@ -368,7 +384,7 @@ void Server::carry_out(action::Store& store_action) {
   writers_.post(
       [this, ticket = store_action.ticket, request = store_action.request,
        upload = std::move(store_action.upload)]() mutable {
-        Outcome outcome = store(repository_, request, *upload);
+        Outcome outcome = store(*repository_, request, *upload);
         upload.reset();
         post({.ticket = ticket, .outcome = std::move(outcome)});
       },
@@ -381,7 +397,9 @@ void Server::carry_out(action::Drop& drop) {
   if (dropped) machine_.on_dropped(drop.ticket, now());
 }
 
-void Server::carry_out(action::EndSession& end) { bulk_->end_session(end.session); }
+void Server::carry_out(action::EndSession& end) {
+  if (bulk_ != nullptr) bulk_->end_session(end.session);
+}
 
 void Server::carry_out(action::Reply& reply_action) { send(reply_action.peer, std::move(reply_action.message)); }
 
@@ -422,8 +440,11 @@ void Server::put_out(const Peer& peer) {
 }  // namespace
 }  // namespace rpc
 
-Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(ProviderRepository& repository,
-                                                                 RepositoryServerOptions options) {
+namespace {
+
+Result<std::unique_ptr<RepositoryServer>> open_server(ProviderRepository* repository,
+                                                      std::function<ServedOwner()> owner,
+                                                      RepositoryServerOptions options) {
   FRESHET_ASSIGN(const std::optional<ServerCredentials> credentials, server_credentials(options.security));
   const ServerCredentials* const proof = credentials ? &*credentials : nullptr;
   FRESHET_ASSIGN(SocketAddress address,
@@ -438,14 +459,18 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(ProviderReposit
                  bind_data(context, std::move(address), proof,
                            {.message_bytes_max = rpc::kMessageBytesMax, .sent_max = rpc::kRepliesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
-  rpc::BulkService::Options bulk_options{.channels = options.channels,
-                                         .address = socket.address.text(),
-                                         .trusted_fabric = options.security.trusted_fabric,
-                                         .neighbours = neighbours_admitted(options.security, proof != nullptr),
-                                         .credentials = credentials,
-                                         .limits = {.staging_bytes = options.staging_bytes, .lifetime = options.lease}};
-  FRESHET_ASSIGN(auto bulk, rpc::BulkService::open(repository, std::move(bulk_options)));
-  auto server = std::make_unique<rpc::Server>(repository, options,
+  std::unique_ptr<rpc::BulkService> bulk;
+  if (repository != nullptr) {
+    rpc::BulkService::Options bulk_options{
+        .channels = options.channels,
+        .address = socket.address.text(),
+        .trusted_fabric = options.security.trusted_fabric,
+        .neighbours = neighbours_admitted(options.security, proof != nullptr),
+        .credentials = credentials,
+        .limits = {.staging_bytes = options.staging_bytes, .lifetime = options.lease}};
+    FRESHET_ASSIGN(bulk, rpc::BulkService::open(*repository, std::move(bulk_options)));
+  }
+  auto server = std::make_unique<rpc::Server>(repository, std::move(owner), options,
                                               rpc::Server::Parts{.context = std::move(context),
                                                                  .authenticator = std::move(authenticator),
                                                                  .socket = std::move(socket),
@@ -453,6 +478,18 @@ Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(ProviderReposit
                                                                  .bulk = std::move(bulk)});
   FRESHET_TRY(server->start(options.readers));
   return server;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RepositoryServer>> RepositoryServer::open(ProviderRepository& repository,
+                                                                 RepositoryServerOptions options) {
+  return open_server(&repository, {}, std::move(options));
+}
+
+Result<std::unique_ptr<RepositoryServer>> RepositoryServer::stand_by(std::function<ServedOwner()> owner,
+                                                                     RepositoryServerOptions options) {
+  return open_server(nullptr, std::move(owner), std::move(options));
 }
 
 }  // namespace freshet

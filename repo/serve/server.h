@@ -11,12 +11,14 @@
 /// The server's own thread never waits for the repository. A few other threads work on questions.
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
+#include "repo/serve/served_owner.h"
 #include "transport/channel_kind.h"
 #include "transport/security.h"
 
@@ -38,6 +40,8 @@ struct RepositoryServerOptions {
   /// Memory for bytes that were read for the channels and wait to be sent. Taken when it is first needed.
   std::uint64_t staging_bytes = std::uint64_t{32} << 20;
   Duration lease = std::chrono::seconds(30);  ///< Bytes stay for a client's fetch for this time after a renewal.
+  /// Other servers stand by for this one: when it is gone, its clients look for the server that took over.
+  bool moves = false;
   std::size_t readers = 0;  ///< Threads for quick questions; 0: one per processor of the machine, 2 to 8.
 };
 
@@ -49,6 +53,10 @@ class RepositoryServer {
   /// is taken, unavailable.
   static Result<std::unique_ptr<RepositoryServer>> open(ProviderRepository& repository,
                                                         RepositoryServerOptions options);
+  /// Serves no repository, but tells each client who owns it: `owner` is asked for each, by the server's own thread, and
+  /// does not wait. Whoever asks such a server for more than that gets unavailable.
+  static Result<std::unique_ptr<RepositoryServer>> stand_by(std::function<ServedOwner()> owner,
+                                                            RepositoryServerOptions options);
   virtual ~RepositoryServer() = default;
 
   /// The address for clients on this host.

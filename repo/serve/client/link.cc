@@ -165,6 +165,8 @@ Status Link::hello(Time deadline) {
   }
   session_ = welcome->session;
   host_ = std::move(welcome->host);
+  standing_ = welcome->standing;
+  owner_ = std::move(welcome->owner);
   return {};
 }
 

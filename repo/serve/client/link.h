@@ -71,6 +71,8 @@ class Link : public std::enable_shared_from_this<Link> {
   /// What the server said of itself.
   std::uint64_t session() const { return session_; }
   const std::string& host() const { return host_; }
+  Standing standing() const { return standing_; }
+  const ServedOwner& owner() const { return owner_; }  ///< Of a standby.
   /// It was found to offer no data channels.
   std::atomic<bool> has_no_channels{false};
 
@@ -121,6 +123,8 @@ class Link : public std::enable_shared_from_this<Link> {
   std::atomic<std::uint64_t> numbers_{0};
   std::uint64_t session_ = 0;  ///< Constant once it is open.
   std::string host_;
+  Standing standing_ = Standing::stays;
+  ServedOwner owner_;
 
   // The loop thread's.
   zmq::context_t context_;

@@ -39,6 +39,10 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
     FRESHET_ASSIGN(const auto opened, link());
     return {};
   }
+  bool may_move() const FRESHET_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return moves_;
+  }
 
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
@@ -133,6 +137,11 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
 
   /// The connection, made anew when the last one is dead.
   Result<std::shared_ptr<Link>> link() const FRESHET_EXCLUDES(mutex_);
+  // Where the repository is, in reach.cc.
+  /// Tries all known addresses, and those that standbys tell, once each.
+  Result<std::shared_ptr<Link>> reach(Time deadline) const FRESHET_REQUIRES(mutex_);
+  Result<std::shared_ptr<Link>> reach_one(const ServedOwner& server, Time deadline) const;
+  std::vector<ServedOwner> known_servers() const FRESHET_REQUIRES(mutex_);
   /// Whether the same repository answers as before.
   Status recognize(Link& opened, Time deadline) const FRESHET_REQUIRES(mutex_);
 
@@ -195,6 +204,8 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   mutable Mutex mutex_;
   mutable std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);
   mutable std::optional<std::string> known_as_ FRESHET_GUARDED_BY(mutex_);  ///< What `known_by` told.
+  mutable bool moves_ FRESHET_GUARDED_BY(mutex_) = false;    ///< An owner with standbys, or a standby, answered once.
+  mutable std::optional<ServedOwner> owner_ FRESHET_GUARDED_BY(mutex_);  ///< That answered last.
   /// Of the pins that are this object's own. Last, since its thread asks.
   PinRenewal renewal_;
 };

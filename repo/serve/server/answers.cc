@@ -220,6 +220,13 @@ Result<std::shared_ptr<const VersionRecord>> RecordCache::get(const ProviderRepo
   return record;
 }
 
+Error standby_error(const ServedOwner& owner) {
+  return Error(Code::unavailable,
+               owner.address.empty()
+                   ? "this provider stands by, and nobody owns the repository now; ask again in some seconds"
+                   : format("this provider stands by; the repository's owner is at {}", owner.address));
+}
+
 Error lacking(const Terms& terms) {
   return Error(
       Code::failed_precondition,

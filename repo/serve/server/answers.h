@@ -10,6 +10,7 @@
 
 #include "core/base/mutex.h"
 #include "repo/provider_repository.h"
+#include "repo/serve/served_owner.h"
 #include "repo/serve/server/bulk_service.h"
 #include "repo/serve/server/server_machine.h"
 #include "repo/serve/wire/questions.h"
@@ -48,6 +49,9 @@ struct Answering {
 /// What a client without the right to a question is told: "retire: this needs operator rights; …". Where a server has
 /// no keys, whoever can connect has all of them.
 Error lacking(const Terms& terms);
+
+/// To whoever asks a standby.
+Error standby_error(const ServedOwner& owner);
 
 Outcome answer(const Answering& with, const Received<wire::Request>& question);
 /// Stores the version of a put whose tensors came. An upload again when others turn out to be

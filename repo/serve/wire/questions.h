@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "repo/serve/served_owner.h"
 #include "repo/serve/wire/messages.h"
 #include "repo/serve/wire/values.h"
 #include "transport/security/allow_list.h"
@@ -79,7 +80,13 @@ struct Welcome {
   std::uint32_t protocol = 0;
   std::uint64_t session = 0;
   std::string host;
-  static void fields(auto& welcome, auto& v) { v(welcome.protocol, welcome.session, welcome.host); }
+  Standing standing = Standing::stays;
+  ServedOwner owner;  ///< Of a standby: whom it knows as the owner.
+  static void fields(auto& welcome, auto& v) {
+    v(welcome.protocol, welcome.session, welcome.host);
+    v.choice(welcome.standing, Standing::standby);
+    v(welcome.owner.address, welcome.owner.public_key);
+  }
 };
 /// The requests of this client that are still being worked on.
 struct Pong {

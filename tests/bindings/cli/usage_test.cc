@@ -164,10 +164,14 @@ TEST(Stdout, AReaderThatLeavesIsNoError) {
   EXPECT_EQ(ended.err, "");
 }
 
-TEST(Usage, NoProviderServesABucket) {
-  const Ended ended = run({"provider", "--repo", "s3://bucket/net"});
-  EXPECT_EQ(ended.exit_code, 1) << ended.err;
-  EXPECT_NE(ended.err.find("no provider serves a bucket yet"), std::string::npos) << ended.err;
+TEST(Usage, AProviderOfABucketSaysWhereItListens) {
+  const Ended silent = run({"provider", "--repo", "s3://bucket/net"});
+  EXPECT_EQ(silent.exit_code, 1) << silent.err;
+  EXPECT_NE(silent.err.find("give --listen"), std::string::npos) << silent.err;
+  const Ended joining =
+      run({"provider", "--repo", "s3://bucket/net", "--listen", "tcp://127.0.0.1:*", "--join", "tcp://127.0.0.1:7"});
+  EXPECT_EQ(joining.exit_code, 1) << joining.err;
+  EXPECT_NE(joining.err.find("one owner"), std::string::npos) << joining.err;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/provider/bucket_provider.h"
 #include "bindings/cli/repo/new_folder.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
@@ -14,14 +15,6 @@
 
 namespace freshet::cli {
 namespace {
-
-struct ServeArguments {
-  std::string listen;
-  ChannelChoice channels;
-  SecurityOptions security;
-  std::string join;
-  std::string reached_at;
-};
 
 constexpr Duration kRound = std::chrono::hours(1);
 
@@ -76,13 +69,10 @@ Result<Offered> offer(const Program& program, const ServeArguments& arguments, b
 }
 
 Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
-  if (is_s3_address(program.repository)) {
-    return fail(Code::invalid_argument,
-                program.repository + " is in a bucket, and no provider serves a bucket yet: give --repo FOLDER");
-  }
+  if (is_s3_address(program.repository)) return provide_bucket(program, arguments);
   if (is_repository_address(program.repository)) {
     return fail(Code::invalid_argument,
-                program.repository + " is not a folder; a provider owns the folder that it serves: give --repo FOLDER");
+                program.repository + " is not a folder and no bucket; a provider owns what it serves: give --repo FOLDER or s3://");
   }
   const Interrupt::Deferral deferral;
   program.out.outlives_full_disk = true;
@@ -96,7 +86,7 @@ Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
   const RepositoryServer& door = *offered->door();
   tell_of_other_address(program, offered->own(), door, arguments);
   FRESHET_TRY(program.out.emit(
-      {{"repository", program.repository}, {"address", door.address()}, {"pid", ::getpid()}},
+      {{"repository", program.repository}, {"address", door.address()}, {"pid", ::getpid()}, {"standby", false}},
       format("{} is served at {}", printable(program.repository), served_at(door.address(), arguments.listen))));
   while (!program.interrupt.wait_until(system_clock().now() + kRound)) {
   }
@@ -116,7 +106,7 @@ void add(CLI::App& command, Program& program) {
       ->check(reachable_check(true));
   command
       .add_option("--reached-at", arguments->reached_at,
-                  "with --join: the address that the other providers get for this one (default: the printed address)")
+                  "with --join, or for a bucket: the address that others get for this provider (default: the printed address)")
       ->type_name("ADDRESS")
       ->check(reachable_check(false));
   command
@@ -126,12 +116,13 @@ void add(CLI::App& command, Program& program) {
   command.footer(
       "Owns the folder; makes it if it does not exist. This user's other commands find the provider by the folder's "
       "name,\n"
-      "other hosts by the address. A line of JSON: repository, address, pid.\n"
+      "other hosts by the address. In a bucket, the first provider is the owner, and others are standbys that take over.\n"
+      "A line of JSON: repository, address, pid, standby; a standby that takes over prints another line.\n"
       "example: freshet provider --repo store --listen 'tcp://*:7080' --keys store-key --allow clients.allow\n"
       "         freshet repo ls --repo tcp://store.example:7080 --keys me --server-key store-key.pub");
   command.callback([&program, arguments] {
     require_repository(program);
-    if (!arguments->reached_at.empty() && arguments->join.empty()) {
+    if (!arguments->reached_at.empty() && arguments->join.empty() && !is_s3_address(program.repository)) {
       throw CLI::ValidationError("--reached-at needs --join: other providers get an address only in a join; give both");
     }
     program.action = [&program, arguments] { return serve(program, *arguments); };
