@@ -57,6 +57,9 @@ TEST_F(ShelfOfOnePin, AWithdrawnVersionIsStaleSinceThen) {
     news(number, static_cast<std::int64_t>(number) * 100);
     shelf_.serve(numbered(number), /*deliver=*/false);
   }
+  shelf_.serve(numbered(4), /*deliver=*/false);
+  EXPECT_EQ(shelf_.status(at(400)).newest_known, 4U) << "before the news says so";
+  shelf_.serve(numbered(3), /*deliver=*/false);
   ASSERT_EQ(shelf_.status(at(999)).staleness, Duration(0));
   shelf_.withdraw(at(1000));
   news(3, 1001);
