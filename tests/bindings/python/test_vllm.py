@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 import freshet
 import freshet.vllm
 from conftest import PATIENCE, eventually, stand_still
+from pages import blocks_of
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 
@@ -433,3 +434,12 @@ def test_converted_weights_are_loaded_a_layer_at_a_time(vllm):
     finally:
         trainer.shutdown()
         server.close()
+
+
+def test_the_page_imports_what_vllm_has(vllm):
+    pytest.importorskip("transformers")
+    [text] = [text for _, name, text in blocks_of("vllm.md") if name == "trainer.py"]
+    lines = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
+    names = {}
+    exec("\n".join(lines), names)
+    assert any("vllm.distributed" in line for line in lines) and vllm.WeightTransferTrainerFactory is names["WeightTransferTrainerFactory"]
