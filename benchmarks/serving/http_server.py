@@ -18,6 +18,7 @@ MODEL = "serving"
 CHANGED = 10          # Of 100 percent.
 EVERY_S = 0.1         # Between two versions.
 WIDTH = 500           # A layer is a megabyte.
+TURNS = 4             # Of a round.
 SUBJECTS = {"plain": "/plain", "middleware": "/middleware", "middleware_journal": "/journal"}
 
 
@@ -27,7 +28,8 @@ def model_of(megabytes):
 
 
 def train(megabytes):
-    """Publishes once, and then while it is told to: a line `go` on stdin, and the next one ends it."""
+    """Publishes once, and then does as it is told by lines on stdin. `train`: it changes a part of the weights each 0.1 s; `publish`: and
+    publishes it; `rest`."""
     weights = model_of(int(megabytes))
     names = list(weights)
     with freshet.Publisher(MODEL) as publisher:
@@ -35,19 +37,19 @@ def train(megabytes):
         bound.publish()
         print("ready", flush=True)
         os.set_blocking(0, False)
-        going, number = False, 0
+        doing, number, round_ = "rest", 0, 0
         while True:
             word = sys.stdin.readline()
             if word:
-                going = word.strip() == "go"
+                doing = word.strip()
                 print(number, flush=True)
-                if word.strip() == "end":
-                    return
-            if going:
-                number += 1
-                changed = names[number % 10::100 // CHANGED]
+            if doing != "rest":
+                changed = names[round_ % 10::100 // CHANGED]
+                round_ += 1
                 for name in changed:
                     weights[name] *= 1.0001
+            if doing == "publish":
+                number += 1
                 bound.publish(step=number, changed=changed)
             time.sleep(EVERY_S)
 
@@ -174,21 +176,28 @@ def cost_of_middleware(connection, case, query, rounds, count):
 
 
 def cost_of_updates(connection, children, rounds, count):
-    found = {case: {"at_rest": [], "under_updates": []} for case in ("p99", "longest_gap")}
+    """The trainer rests, changes its weights, or publishes these changes too: by turns of a part of a second, as above."""
+    words = {"at_rest": "rest", "under_training": "train", "under_updates": "publish"}
+    found = {case: {subject: [] for subject in words} for case in ("p99", "longest_gap")}
     failures, versions = 0, 0
     for round_ in range(rounds + 1):
-        for subject in ("at_rest", "under_updates"):
-            before = children.tell_trainer("go" if subject == "under_updates" else "rest")
-            times, longest, failed = requests(connection, SUBJECTS["middleware_journal"], count)
-            versions += children.tell_trainer("rest") - before
-            failures += failed
-            if round_:
-                found["p99"][subject].append(p99(times))
-                found["longest_gap"][subject].append(longest)
+        times, longest = {subject: [] for subject in words}, dict.fromkeys(words, 0.0)
+        for _ in range(TURNS):
+            for subject, word in words.items():
+                before = children.tell_trainer(word)
+                took, gap, failed = requests(connection, SUBJECTS["middleware_journal"], count // TURNS)
+                versions += children.tell_trainer("rest") - before
+                failures += failed
+                times[subject] += took
+                longest[subject] = max(longest[subject], gap)
+        for subject in words if round_ else ():
+            found["p99"][subject].append(p99(times[subject]))
+            found["longest_gap"][subject].append(longest[subject])
     rows_ = [row(case, subject, "ms", samples) for case, subjects in found.items() for subject, samples in subjects.items()]
     rows_ += [row("failed_requests", "under_updates", "", [failures]), row("versions", "under_updates", "", [versions])]
     median = {case: {subject: statistics.median(samples) for subject, samples in subjects.items()} for case, subjects in found.items()}
     return rows_, {"p99_under_updates": median["p99"]["at_rest"] / median["p99"]["under_updates"],
+                   "p99_of_publishing": median["p99"]["under_training"] / median["p99"]["under_updates"],
                    "http_longest_gap": median["longest_gap"]["at_rest"] / median["longest_gap"]["under_updates"]}
 
 
