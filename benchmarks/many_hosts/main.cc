@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/// many_hosts: how long until a version is in a bucket, and until it is in the caller's memory again, beside boto3's
+/// transfer of the same objects; on a real object store on loopback, by one process and by several at a time.
+///
+/// usage: many_hosts [--quick] [--json] [--python PYTHON] [--weed WEED] [--folder DIR]
+
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+#include "benchmarks/common/child.h"
+#include "benchmarks/common/command_line.h"
+#include "benchmarks/common/report.h"
+#include "benchmarks/many_hosts/worker.h"
+#include "core/base/format.h"
+
+namespace freshet::benchmarks {
+namespace {
+
+constexpr std::uint64_t kMB = 1'000'000;
+constexpr std::chrono::minutes kAnswerMax(10);
+constexpr int kRounds = 5;
+
+struct Options {
+  bool quick = false;
+  bool json = false;
+  std::string python = "python3";
+  std::string weed = "weed";
+  std::string folder = "/var/tmp";
+};
+
+/// Processes that do the same at the same time, each with its share of the model at a place of its own.
+class Crowd {
+ public:
+  static Result<Crowd> start(const std::vector<std::vector<std::string>>& commands) {
+    Crowd crowd;
+    for (const auto& words : commands) {
+      FRESHET_ASSIGN(auto child, Child::start(words));
+      crowd.children_.push_back(std::move(child));
+    }
+    for (const auto& child : crowd.children_) {
+      FRESHET_ASSIGN(const std::string line, child->read_line(kAnswerMax));
+      if (line != "ready") return fail(Code::unavailable, "a process answers " + line);
+    }
+    return crowd;
+  }
+
+  /// Adds the time until the last one is done, and the processor time of all.
+  Status run(const std::string& what, Samples& ms, Samples& processor_ms) {
+    const std::int64_t begun = monotonic_ns();
+    for (const auto& child : children_) FRESHET_TRY(child->write_line(what));
+    double processor = 0;
+    for (const auto& child : children_) {
+      FRESHET_ASSIGN(const std::string line, child->read_line(kAnswerMax));
+      double own_ms = 0;
+      double own_processor = 0;
+      std::istringstream(line) >> own_ms >> own_processor;
+      processor += own_processor;
+    }
+    ms.add(static_cast<double>(monotonic_ns() - begun) / 1e6);
+    processor_ms.add(processor);
+    return {};
+  }
+
+ private:
+  std::vector<std::unique_ptr<Child>> children_;
+};
+
+struct Measured {
+  Samples store;
+  Samples load;
+  Samples store_processor;
+  Samples load_processor;
+};
+
+class ManyHosts {
+ public:
+  explicit ManyHosts(const Options& options) : options_(options) {}
+
+  Status run() {
+    std::string folder = options_.folder + "/freshet-many-hosts-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
+    if (const Status measured = measure(folder); !measured) report_.skip("many_hosts", measured.error().message());
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
+    return {};
+  }
+
+ private:
+  Status measure(const std::string& folder) {
+    ::setenv("AWS_ACCESS_KEY_ID", "owner", 1);
+    ::setenv("AWS_SECRET_ACCESS_KEY", "owner-secret", 1);
+    ::setenv("AWS_DEFAULT_REGION", "us-east-1", 1);
+    const auto server = Child::start({options_.python, peer(), "server", options_.weed, folder});
+    if (!server) return fail(server.error());
+    const auto endpoint = (*server)->read_line(std::chrono::minutes(2));
+    if (!endpoint) {
+      return fail(Code::unavailable,
+                  format("{} starts no SeaweedFS: it needs boto3, and {}; scripts/python.sh --frameworks brings both",
+                         options_.python, options_.weed));
+    }
+    ::setenv("AWS_ENDPOINT_URL", endpoint->c_str(), 1);
+    const std::uint64_t model = (options_.quick ? 200 : 1000) * kMB;
+    for (const std::size_t processes : {1, 4}) {
+      FRESHET_TRY(measure_case(processes, model / kTensors));
+    }
+    return {};
+  }
+
+  static std::string peer() {
+    return (std::filesystem::path(own_path()).parent_path() / "many_hosts_peer.py").string();
+  }
+
+  Status measure_case(std::size_t processes, std::uint64_t tensor_bytes) {
+    const std::string name = format("{}_process{}", processes, processes == 1 ? "" : "es");
+    std::vector<std::vector<std::string>> ours;
+    std::vector<std::vector<std::string>> peers;
+    const std::string tensors = std::to_string(kTensors / processes);
+    const std::string bytes = std::to_string(tensor_bytes);
+    for (std::size_t i = 0; i < processes; ++i) {
+      const std::string prefix = format("{}-{}", name, i);
+      ours.push_back({own_path(), "--worker", "s3://freshet/" + prefix, tensors, bytes});
+      peers.push_back({options_.python, peer(), "transfer", "freshet", "boto3-" + prefix, tensors, bytes});
+    }
+    FRESHET_ASSIGN(Crowd freshet, Crowd::start(ours));
+    FRESHET_ASSIGN(Crowd boto3, Crowd::start(peers));
+    Measured freshets;
+    Measured boto3s;
+    for (int round = -1; round < kRounds; ++round) {
+      if (round == 0) freshets = boto3s = {};  // The first was a warm-up.
+      for (auto& [crowd, measured] : {std::pair(&freshet, &freshets), std::pair(&boto3, &boto3s)}) {
+        FRESHET_TRY(crowd->run("store", measured->store, measured->store_processor));
+        FRESHET_TRY(crowd->run("load", measured->load, measured->load_processor));
+      }
+      std::cerr << format("many_hosts: {} round {} of {}\n", name, round + 1, kRounds);
+    }
+    for (const auto& [subject, measured] : {std::pair("freshet", &freshets), std::pair("boto3", &boto3s)}) {
+      report_.add_row(name, format("{}_store", subject), "ms", measured->store);
+      report_.add_row(name, format("{}_load", subject), "ms", measured->load);
+      report_.add_row(name, format("{}_store_processor", subject), "ms", measured->store_processor);
+      report_.add_row(name, format("{}_load_processor", subject), "ms", measured->load_processor);
+    }
+    const std::string suffix = processes == 1 ? "" : format("_{}", processes);
+    report_.set_ratio("store_vs_boto3" + suffix, boto3s.store.median() / freshets.store.median());
+    report_.set_ratio("load_vs_boto3" + suffix, boto3s.load.median() / freshets.load.median());
+    return {};
+  }
+
+  static constexpr std::size_t kTensors = 100;
+
+  const Options options_;
+  Report report_{"many_hosts"};
+};
+
+Options default_options() {
+  Options options;
+  const auto venv = std::filesystem::path(own_path()).parent_path() / "../../venv/bin";
+  if (std::filesystem::exists(venv / "python")) options.python = (venv / "python").string();
+  if (std::filesystem::exists(venv / "weed")) options.weed = (venv / "weed").string();
+  return options;
+}
+
+}  // namespace
+}  // namespace freshet::benchmarks
+
+int main(int count, char** words) {
+  using namespace freshet::benchmarks;
+  ::signal(SIGPIPE, SIG_IGN);  // A child that died is an error of the line that cannot be written.
+  if (count > 2 && std::string_view(words[1]) == "--worker") return run_bucket_worker({words + 2, words + count});
+  Options options = default_options();
+  return run_benchmark(count, words,
+                       {.name = "many_hosts",
+                        .about = "A bucket of many hosts, beside boto3's transfer of the same objects",
+                        .quick = &options.quick,
+                        .json = &options.json,
+                        .add_options =
+                            [&](CLI::App& app) {
+                              app.add_option("--python", options.python, "With boto3");
+                              app.add_option("--weed", options.weed, "SeaweedFS' program");
+                              app.add_option("--folder", options.folder, "Where the store keeps its objects: 25 GB");
+                            }},
+                       [&] { return ManyHosts(options).run(); });
+}
