@@ -43,6 +43,11 @@ constexpr std::size_t kChangesOfABatch = 8192;
 /// A record is read whole. One of more bytes than this is refused, and is damage where it stands.
 constexpr std::uint64_t kRecordTextMax = std::uint64_t{64} << 20;
 
+/// The store's own errors name the place.
+Error in_place(const ObjectStore& store, Error error) {
+  return error.message().starts_with(store.place()) ? error : std::move(error).with_context(store.place());
+}
+
 std::string log_key(char space, std::string_view key) { return std::string(1, space).append(key); }
 
 /// Any thread.
@@ -395,7 +400,7 @@ Result<std::unique_ptr<BucketMember>> BucketMember::open(std::shared_ptr<ObjectS
   std::unique_ptr<BucketMember> member(new BucketMember(std::move(store), options));
   auto opened = log::LogStore::open(std::make_shared<bucket::ObjectStoreCaller>(member->store_),
                                     {.log = options.log, .open_within = bucket::kOpenMax});
-  if (!opened) return fail(std::move(opened).error().with_context(member->store_->place()));
+  if (!opened) return fail(bucket::in_place(*member->store_, std::move(opened).error()));
   member->log_ = std::move(*opened);
   if (member->log_->is_empty() && (options.read_only || !options.create)) {
     return fail(Code::not_found, format("{}: there is no repository", member->store_->place()));
@@ -413,7 +418,7 @@ Result<std::unique_ptr<Backend>> BucketMember::own(Time deadline) {
     deadline = std::max(deadline, deadline_in(bucket::kOpenMax));
   }
   Status claimed = log_->claim(deadline);
-  if (!claimed) return fail(std::move(claimed).error().with_context(store_->place()));
+  if (!claimed) return fail(bucket::in_place(*store_, std::move(claimed).error()));
   return std::make_unique<bucket::BucketBackend>(store_, log_, false);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The repository in a bucket of a real server: the conformance suite of backends.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -32,6 +33,32 @@ INSTANTIATE_TEST_SUITE_P(SeaweedBucket, BackendConformance, testing::Values(kSea
                          [](const auto& instance) { return instance.param.name; });
 INSTANTIATE_TEST_SUITE_P(SeaweedBucket, DurableBackendConformance, testing::Values(kSeaweedBucket),
                          [](const auto& instance) { return instance.param.name; });
+
+/// An owner that may not write is told so at once, and harms no reader.
+TEST(SeaweedBucketRights, AReaderOpensToReadOnly) {
+  if (!seaweed().why_not().empty()) GTEST_SKIP() << seaweed().why_not();
+  const S3Address place = a_new_place();
+  const auto open = [&](const Env& keys, bool read_only) -> Result<std::unique_ptr<Backend>> {
+    FRESHET_ASSIGN(std::shared_ptr<ObjectStore> store, open_s3_store(place, {}, keys));
+    BucketOptions options;
+    options.read_only = read_only;
+    options.check_exclusion = false;
+    return open_bucket_backend(std::move(store), options);
+  };
+  for (const bool is_there : {false, true}) {
+    const auto refused = open(kReaderKeys, /*read_only=*/false);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), Code::failed_precondition) << refused.error().message();
+    EXPECT_THAT(refused.error().message(), testing::HasSubstr("have no right to do this in bucket freshet"));
+    if (is_there) break;
+    const auto owner = open(kOwnerKeys, /*read_only=*/false);
+    ASSERT_TRUE(owner) << owner.error().message();
+    ASSERT_TRUE((*owner)->apply({Backend::Put{"a", "1"}}));
+  }
+  const auto reader = open(kReaderKeys, /*read_only=*/true);
+  ASSERT_TRUE(reader) << reader.error().message();
+  EXPECT_EQ((*reader)->get("a").value_or("?"), "1");
+}
 
 }  // namespace
 }  // namespace freshet
