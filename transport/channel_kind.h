@@ -16,8 +16,9 @@ namespace freshet {
 
 /// `shm`: the subscriber maps the publisher's memory, on the same host. `file`: the subscriber reads a folder that both
 /// sides see. `ucx`, `zmq`: the subscriber fetches the bytes under a lease, over UCX (loopback and trusted fabrics) or
-/// ZeroMQ (any network, encrypted with keys). The numbers are the wire's.
-enum class ChannelKind : std::uint8_t { shm = 0, ucx = 1, zmq = 2, file = 3 };
+/// ZeroMQ (any network, encrypted with keys). `cuda_ipc`: beside `shm`, the subscriber maps the publisher's memory on
+/// the GPU that both use; nobody chooses it, and no Want names it. The numbers are the wire's.
+enum class ChannelKind : std::uint8_t { shm = 0, ucx = 1, zmq = 2, file = 3, cuda_ipc = 4 };
 
 /// What a channel can; the same at both of its sides.
 struct ChannelTraits {
@@ -34,7 +35,7 @@ struct ChannelTraits {
 };
 
 /// By kind.
-inline constexpr std::array<ChannelTraits, 4> kChannelTraits = {{
+inline constexpr std::array<ChannelTraits, 5> kChannelTraits = {{
     {.name = "shm", .preference = 0},
     {.name = "ucx",
      .preference = 1,
@@ -44,14 +45,18 @@ inline constexpr std::array<ChannelTraits, 4> kChannelTraits = {{
      .registers_memory = true},
     {.name = "zmq", .preference = 2, .fetches = true, .reaches_other_hosts = true},
     {.name = "file", .preference = 3, .reaches_other_hosts = true},
+    {.name = "cuda_ipc", .preference = 4, .memory = 1u << static_cast<unsigned>(MemoryKind::device)},
 }};
 /// Of a kind that is not known: nothing.
 constexpr ChannelTraits traits_of(ChannelKind kind) {
   const auto at = static_cast<std::size_t>(kind);
   return at < kChannelTraits.size() ? kChannelTraits[at] : ChannelTraits();
 }
-/// "shm", "ucx", "zmq", "file".
+/// "shm", "ucx", "zmq", "file", "cuda_ipc".
 constexpr std::string_view to_string(ChannelKind kind) { return traits_of(kind).name; }
+
+/// The subscriber maps the publisher's memory, through its door.
+constexpr bool is_mapped(ChannelKind kind) { return kind == ChannelKind::shm || kind == ChannelKind::cuda_ipc; }
 
 /// The channels that a process offers or uses for fetches. Not set: the kinds that suit its address. An empty list: no
 /// channel. Otherwise these kinds, of `ucx` and `zmq`; a kind that cannot be opened is then an error.

@@ -13,8 +13,9 @@ namespace {
 
 std::optional<ChannelKind> kind_named(std::string_view text) {
   const auto at = std::ranges::find(kChannelTraits, text, &ChannelTraits::name);
-  if (at == kChannelTraits.end()) return std::nullopt;
-  return static_cast<ChannelKind>(at - kChannelTraits.begin());
+  const auto kind = static_cast<ChannelKind>(at - kChannelTraits.begin());
+  if (at == kChannelTraits.end() || kind == ChannelKind::cuda_ipc) return std::nullopt;
+  return kind;
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ Status Publisher::Impl::start() {
                      .arena_copies = options_.arena_copies,
                      .kept_versions = keep_versions_,
                      .lock_memory = options_.lock_memory,
-                     .huge_pages = options_.huge_pages},
+                     .huge_pages = options_.huge_pages,
+                     .device_memory = options_.device_memory},
                     {.make_room = [this](std::uint64_t bytes) { hub_->shed_queues(options_.model, bytes); },
                      .on_sealed = [this](SealedCapture sealed) { return on_sealed(std::move(sealed)); },
                      .on_failed = [this](std::uint64_t ticket, const Error& error) { on_failed(ticket, error); },
@@ -324,7 +325,10 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
                 .segments = std::move(sealed.segments),
                 .places = std::move(sealed.places),
                 .slab_bytes = std::move(sealed.slab_bytes),
-                .publish_started_ns = started.time_since_epoch().count()},
+                .publish_started_ns = started.time_since_epoch().count(),
+                .device = capture_->device_arena().slabs().device(),
+                .device_places = std::move(sealed.device_places),
+                .device_slab_bytes = std::move(sealed.device_slab_bytes)},
                capture_->slabs(), [this, report] { reports_.finish(report.version, report); });
   return true;
 }
@@ -377,6 +381,10 @@ PublisherStat Publisher::Impl::stat(const std::vector<SubscriberStat>& sessions)
   stat.arena_bytes = arena.arena_bytes;
   stat.arena_free_bytes = arena.arena_free_bytes;
   stat.locked_bytes = arena.locked_bytes;
+  const SlabArena::Stat on_device = capture_->device_arena().slabs().stat();
+  stat.device_memory_bytes = on_device.arena_bytes;
+  stat.device_memory_free_bytes = on_device.arena_free_bytes;
+  stat.device_memory_why = capture_->device_arena().why_not();
   stat.subscribers = sessions;
   return stat;
 }

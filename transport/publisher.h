@@ -68,6 +68,13 @@ Result<std::vector<PublisherStat>> ask_publisher_stat(const std::string& address
                                                       Duration at_most, const SecurityOptions& security = {},
                                                       const std::stop_token& stop = {});
 
+/// How much of a GPU's memory a publisher may use for versions: bytes, or copies of the model. Neither: none.
+struct DeviceMemory {
+  std::uint64_t bytes = 0;
+  double copies = 0;  ///< 0, or 1 to 64.
+  bool is_wanted() const { return bytes != 0 || copies != 0; }
+};
+
 struct PublisherOptions {
   std::string model;                  ///< As check_model_name() allows.
   std::shared_ptr<PublisherHub> hub;  ///< Shared with other models. Null: open() makes one with the options below.
@@ -86,6 +93,12 @@ struct PublisherOptions {
   /// far as versions change the model. With 3 and a tenth of the model named as changed, it touches 1.2 copies. Without
   /// names, the first publish touches two, the second the third. Three are enough if the subscribers keep up.
   double arena_copies = 3.0;
+  /// For tensors in a GPU's memory: a version has a second copy there, which subscribers of this user on the same GPU
+  /// read (Subscriber::take_device_memory). The publisher's stream then waits for a copy within the GPU alone. Two
+  /// copies are enough if subscribers keep up; a version that finds no room has its copy in host memory alone
+  /// (PublisherStat::device_memory_why). All of it lies on the GPU of the first such publish. Such memory cannot be
+  /// sealed: another process of this user can write it.
+  DeviceMemory device_memory;
   bool lock_memory = true;
   bool huge_pages = false;
 
@@ -197,7 +210,10 @@ struct PublisherStat {
   std::uint64_t arena_bytes = 0;
   std::uint64_t arena_free_bytes = 0;
   std::uint64_t locked_bytes = 0;
-  std::string directory;  ///< The directory's state: "reachable", or since when it is away, and why.
+  std::uint64_t device_memory_bytes = 0;       ///< Of slabs in a GPU's memory.
+  std::uint64_t device_memory_free_bytes = 0;  ///< Of those.
+  std::string device_memory_why;  ///< Why the last version went to host memory alone; empty where it did not.
+  std::string directory;          ///< The directory's state: "reachable", or since when it is away, and why.
   CurrentVersion current;
   /// Whether the publisher keeps the current version. A held version ends with the publisher's process. A restarted
   /// publisher keeps the hold, but cannot give the version to new subscribers: they wait for a release.

@@ -98,6 +98,9 @@ class Subscriber::Impl {
   CondVar turn_changed;
   bool turn_taken FRESHET_GUARDED_BY(turn_mutex) = false;
 
+  Mutex device_mutex;
+  std::optional<gpu::Uuid> device FRESHET_GUARDED_BY(device_mutex);  ///< Whose memory it takes.
+
   const std::unique_ptr<file::FolderFollower> folder;  ///< Null unless versions come from one.
   const bool member;
   const bool refuses;
@@ -242,6 +245,23 @@ void Subscriber::applied(VersionNumber version) {
   static_cast<void>(loop.standing().post([&loop, version] { loop.applied(version); }));
 }
 
+Status Subscriber::take_device_memory(std::shared_ptr<gpu::Device> device) {
+  FRESHET_TRY(impl_->check_here());
+  if (device == nullptr) return fail(Code::invalid_argument, "take device memory: no device");
+  {
+    MutexLock lock(impl_->device_mutex);
+    if (impl_->device == device->info().uuid) return {};
+    const gpu::Uuid& taken = impl_->device.emplace(impl_->device.value_or(device->info().uuid));
+    if (taken != device->info().uuid) {
+      return fail(Code::failed_precondition, format("take memory of device {}: this subscriber takes that of device {}",
+                                                    device->info().uuid.text(), taken.text()));
+    }
+  }
+  SubscriberLoop& loop = impl_->loop;
+  static_cast<void>(loop.standing().post([&loop, device = std::move(device)] { loop.take_device(device); }));
+  return {};
+}
+
 Result<int> Subscriber::updates_descriptor() {
   FRESHET_TRY(impl_->check_here());
   return impl_->loop.shelf().updates_descriptor();
@@ -294,6 +314,9 @@ void Snapshot::drop() {
 VersionNumber Snapshot::version() const { return version_ == nullptr ? 0 : version_->number(); }
 const Manifest& Snapshot::manifest() const { return *version_->manifest; }
 Bytes Snapshot::bytes(std::uint32_t tensor) const { return version_->tensors[tensor]; }
+Bytes Snapshot::device_bytes(std::uint32_t tensor, const gpu::Uuid& device) const {
+  return version_->device == device ? version_->device_tensors[tensor] : Bytes();
+}
 
 std::vector<Snapshot::Piece> Snapshot::pieces() const {
   std::vector<Piece> pieces;

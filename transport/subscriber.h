@@ -30,6 +30,11 @@ namespace freshet {
 
 class PublisherHub;
 
+namespace gpu {
+class Device;
+struct Uuid;
+}  // namespace gpu
+
 namespace detail {
 struct ServedVersion;
 struct PinSlot;
@@ -60,6 +65,10 @@ class Snapshot {
   Bytes bytes(std::uint32_t tensor) const;
   /// The kind of memory that all bytes() lie in.
   MemoryKind memory_kind() const { return MemoryKind::host; }
+  /// The same bytes in that GPU's memory, read-only, in memory of the publisher's that this process maps: addresses of
+  /// the device. Empty where they are not there (Subscriber::take_device_memory). They stay as bytes() do. A stream
+  /// that reads them must have done so before the snapshot is dropped.
+  Bytes device_bytes(std::uint32_t tensor, const gpu::Uuid& device) const;
   /// not_found when the model has no tensor of that name, or it was not taken.
   Result<TensorView> tensor(std::string_view name) const;
 
@@ -94,7 +103,8 @@ struct Update {
   /// mapped version without `every`, the time from the announcement until this process has read the grant; otherwise 0.
   /// From another host the value has no meaning: the clocks differ.
   Duration notify{};
-  std::string channel;  ///< "shm", "ucx", "zmq" or "file".
+  /// "shm", "ucx", "zmq" or "file"; "cuda_ipc" if some of a mapped version's tensors lie in the GPU's memory too.
+  std::string channel;
   /// Of the tensors fetched over a channel: those that came as an element delta, and those that came whole.
   std::uint64_t tensors_delta = 0;
   std::uint64_t tensors_dense = 0;
@@ -255,6 +265,12 @@ class Subscriber {
   /// With SubscriberOptions::applies: the program has put that version to use. The publisher hears of it with the next
   /// heartbeat.
   void applied(VersionNumber version);
+
+  /// From the next version on, this process also maps the publisher's memory on that GPU, if the publisher keeps
+  /// versions there (PublisherOptions::device_memory) and runs on this host as the same user:
+  /// Snapshot::device_bytes(). Versions that come in another way are not changed. One GPU a subscriber:
+  /// failed_precondition for another one. Does not wait.
+  Status take_device_memory(std::shared_ptr<gpu::Device> device);
 
   /// A descriptor for poll(), select() or epoll: readable when a version was swapped in since the descriptor was last
   /// read. Read its eight bytes first, and take the snapshot afterwards. Readable at once if a version is served. The

@@ -41,6 +41,10 @@ struct SegmentPlace {
 /// Index of a segment in its pool; reused only for the same place.
 using SegmentIndex = std::uint32_t;
 
+/// This bit is set in the indices of an arena of device memory (transport/arena/slab_arena.h). So one version may name
+/// segments of both kinds of memory, and the table below holds and frees them alike.
+inline constexpr SegmentIndex kOnDevice = SegmentIndex{1} << 31;
+
 /// Cuts slabs into segments and knows the state of each. One thread at a time. acquire, seal and release are O(log n);
 /// only an acquire that finds neither a free segment of its size nor uncut room walks the segments, to melt free
 /// neighbours together.
@@ -132,7 +136,7 @@ class VersionTable {
  public:
   struct Entry {
     std::shared_ptr<const Manifest> manifest;
-    std::vector<SegmentIndex> segments;  ///< By tensor index.
+    std::vector<SegmentIndex> segments;  ///< By tensor index; then those in device memory, in any order.
   };
 
   /// Adds a version, held by `holder`. REQUIRES: its number is greater than every number added before.

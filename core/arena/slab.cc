@@ -63,14 +63,13 @@ Result<Slab> Slab::create(const std::string& name, const Options& options) {
   if (options.bytes == 0 || options.bytes > kSlabBytesMax) {
     return fail(Code::invalid_argument, format("create slab {}: {} bytes", name, options.bytes));
   }
-  if (options.memory != MemoryKind::host) {
-    return fail(Code::unsupported, format("create slab {}: this build makes slabs in host memory only, not in memory of "
-                                          "kind {}",
-                                          name, static_cast<int>(options.memory)));
-  }
   const auto context = [&](tl::unexpected<Error> error) {
     return fail(std::move(error.value()).with_context(format("create slab {}", name)));
   };
+  if (options.device != nullptr) {
+    auto slab = create_on(*options.device, options.bytes);
+    return slab ? std::move(slab) : context(fail(std::move(slab.error())));
+  }
   Slab slab;
   if (options.huge_pages) {
     const std::uint64_t bytes = round_up(options.bytes, kHugePageBytes);
@@ -127,10 +126,30 @@ Result<Slab> Slab::adopt(int descriptor, std::uint64_t bytes) {
   return slab;
 }
 
+Result<Slab> Slab::create_on(gpu::Device& device, std::uint64_t bytes) {
+  Slab slab;
+  FRESHET_ASSIGN(slab.on_device_, device.allocate(bytes));
+  FRESHET_ASSIGN(FileDescriptor descriptor, device.export_slab(slab.on_device_));
+  slab.descriptor_ = ParentsDescriptor(std::move(descriptor));
+  slab.mapping_ = slab.on_device_.address();
+  slab.bytes_ = slab.on_device_.bytes();
+  slab.writable_ = true;
+  return slab;
+}
+
+Result<Slab> Slab::import(gpu::Device& device, FileDescriptor descriptor, std::uint64_t bytes) {
+  Slab slab;
+  FRESHET_ASSIGN(slab.on_device_, device.import_slab(std::move(descriptor), bytes));
+  slab.mapping_ = slab.on_device_.address();
+  slab.bytes_ = bytes;
+  return slab;
+}
+
 Slab::Slab(Slab&& other) noexcept
     : descriptor_(std::move(other.descriptor_)),
       mark_(other.mark_),
       mapping_(std::exchange(other.mapping_, nullptr)),
+      on_device_(std::move(other.on_device_)),
       bytes_(std::exchange(other.bytes_, 0)),
       locked_bytes_(std::exchange(other.locked_bytes_, 0)),
       writable_(std::exchange(other.writable_, false)),
@@ -140,6 +159,7 @@ Slab& Slab::operator=(Slab&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   std::swap(mark_, other.mark_);
   std::swap(mapping_, other.mapping_);
+  std::swap(on_device_, other.on_device_);
   std::swap(bytes_, other.bytes_);
   std::swap(locked_bytes_, other.locked_bytes_);
   std::swap(writable_, other.writable_);
@@ -149,7 +169,8 @@ Slab& Slab::operator=(Slab&& other) noexcept {
 
 Slab::~Slab() {
   // What was not inherited is not there, or something else is.
-  if (mapping_ != nullptr && !(writable_ && mark_.is_inherited())) ::munmap(mapping_, bytes_);
+  const bool is_ours = mapping_ != nullptr && memory_kind() == MemoryKind::host;
+  if (is_ours && !(writable_ && mark_.is_inherited())) ::munmap(mapping_, bytes_);
 }
 
 MutableBytes Slab::memory() {

@@ -49,6 +49,19 @@ std::uint64_t span_of_copy(std::span<const std::uint64_t> tensor_bytes) {
   return bytes;
 }
 
+Status SlabArena::use_device(const std::shared_ptr<gpu::Device>& device) {
+  MutexLock lock(mutex_);
+  if (device_ == nullptr) device_ = device;
+  if (device_->info().uuid == device->info().uuid) return {};
+  return fail(Code::failed_precondition,
+              format("its slabs lie on device {}, not on {}", device_->info().uuid.text(), device->info().uuid.text()));
+}
+
+std::string SlabArena::device() const {
+  MutexLock lock(mutex_);
+  return device_ == nullptr ? std::string() : device_->info().uuid.text();
+}
+
 void SlabArena::raise_limit(std::uint64_t bytes) {
   MutexLock lock(mutex_);
   pool_.raise_limit(bytes);
@@ -91,7 +104,8 @@ std::uint64_t SlabArena::slab_bytes() const {
 std::uint64_t SlabArena::acquire(std::span<Want> wants) {
   MutexLock lock(mutex_);
   for (Want& want : wants) {
-    if (!want.segment) want.segment = pool_.take(want.tensor, want.bytes);
+    if (want.segment) continue;
+    if (const auto taken = pool_.take(want.tensor, want.bytes)) want.segment = *taken | tag_;
   }
   std::uint64_t missing = 0;
   // Where a size finds no room, larger ones do not either; asking again for each would walk the whole pool every time.
@@ -100,7 +114,7 @@ std::uint64_t SlabArena::acquire(std::span<Want> wants) {
     if (want.segment) continue;
     if (want.bytes < refused_bytes) {
       if (auto segment = pool_.acquire(want.tensor, want.bytes)) {
-        want.segment = *segment;
+        want.segment = *segment | tag_;
         continue;
       }
       refused_bytes = want.bytes;
@@ -143,6 +157,7 @@ std::uint64_t SlabArena::growth_for(std::uint64_t bytes) const {
 
 Status SlabArena::add_slab(std::uint64_t bytes) {
   std::size_t count = 0;
+  std::shared_ptr<gpu::Device> device;
   {
     MutexLock lock(mutex_);
     if (bytes > pool_.limit_bytes() || pool_.slab_bytes() > pool_.limit_bytes() - bytes) {
@@ -150,15 +165,17 @@ Status SlabArena::add_slab(std::uint64_t bytes) {
                                              pool_.slab_bytes(), pool_.limit_bytes(), bytes));
     }
     count = slabs_.size();
+    device = device_;
   }
-  auto slab = Slab::create(
-      format("freshet-{}-{}", options_.name, count),
-      {.bytes = bytes, .memory = options_.memory, .lock = options_.lock_memory, .huge_pages = options_.huge_pages});
+  FRESHET_CHECK((device != nullptr) == (options_.memory == MemoryKind::device));
+  auto slab =
+      Slab::create(format("freshet-{}-{}", options_.name, count),
+                   {.bytes = bytes, .device = device, .lock = options_.lock_memory, .huge_pages = options_.huge_pages});
   if (!slab) return fail(std::move(slab).error());
   const Bytes memory = slab->memory();
   if (options_.on_slab) options_.on_slab(memory);
   MutexLock lock(mutex_);
-  pool_.raise_limit(pool_.slab_bytes() + slab->bytes());  // Huge pages round up.
+  pool_.raise_limit(pool_.slab_bytes() + slab->bytes());  // Huge pages round up, and so do devices.
   FRESHET_CHECK(pool_.add_slab(slab->bytes()).has_value());
   slabs_.push_back(std::move(*slab));
   return {};
@@ -183,32 +200,36 @@ bool SlabArena::is_free(SegmentIndex segment) const {
 
 void SlabArena::seal(std::span<const SegmentIndex> segments) {
   MutexLock lock(mutex_);
-  for (const SegmentIndex segment : segments) pool_.seal(segment);
+  for (const SegmentIndex segment : segments) {
+    if (is_ours(segment)) pool_.seal(in_pool(segment));
+  }
 }
 
 void SlabArena::release(std::span<const SegmentIndex> segments) {
   MutexLock lock(mutex_);
-  for (const SegmentIndex segment : segments) pool_.release(segment);
+  for (const SegmentIndex segment : segments) {
+    if (is_ours(segment)) pool_.release(in_pool(segment));
+  }
 }
 
 void SlabArena::abandon(std::span<Want> wants) {
   MutexLock lock(mutex_);
   for (Want& want : wants) {
-    if (want.segment) pool_.release(*want.segment);
+    if (want.segment) pool_.release(in_pool(*want.segment));
     want.segment.reset();
   }
 }
 
 SegmentPlace SlabArena::place(SegmentIndex segment) const {
   MutexLock lock(mutex_);
-  return pool_.place(segment);
+  return pool_.place(in_pool(segment));
 }
 
 std::vector<SegmentPlace> SlabArena::places(std::span<const SegmentIndex> segments) const {
   std::vector<SegmentPlace> places;
   places.reserve(segments.size());
   MutexLock lock(mutex_);
-  for (const SegmentIndex segment : segments) places.push_back(pool_.place(segment));
+  for (const SegmentIndex segment : segments) places.push_back(pool_.place(in_pool(segment)));
   return places;
 }
 
@@ -227,7 +248,7 @@ std::vector<Bytes> SlabArena::bytes_of(std::span<const SegmentIndex> segments) c
   memory.reserve(segments.size());
   MutexLock lock(mutex_);
   for (const SegmentIndex segment : segments) {
-    const SegmentPlace& place = pool_.place(segment);
+    const SegmentPlace& place = pool_.place(in_pool(segment));
     memory.push_back(slabs_.at(place.slab).memory().subspan(place.offset, place.bytes));
   }
   return memory;
@@ -236,7 +257,9 @@ std::vector<Bytes> SlabArena::bytes_of(std::span<const SegmentIndex> segments) c
 std::vector<SlabReference> SlabArena::slabs() const {
   std::vector<SlabReference> references;
   MutexLock lock(mutex_);
-  for (const Slab& slab : slabs_) references.push_back({.descriptor = slab.descriptor(), .bytes = slab.bytes()});
+  for (const Slab& slab : slabs_) {
+    references.push_back({.descriptor = slab.descriptor(), .bytes = slab.bytes(), .memory = slab.memory_kind()});
+  }
   return references;
 }
 

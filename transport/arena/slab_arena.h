@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,7 +27,7 @@ class SlabArena {
  public:
   struct Options {
     std::string name;
-    MemoryKind memory = MemoryKind::host;  ///< Of all slabs. Spans of their memory are addresses of this kind.
+    MemoryKind memory = MemoryKind::host;  ///< Of all slabs: `host`, or `device`, which needs use_device().
     bool lock_memory = true;
     bool huge_pages = false;
     /// Told of each new slab's memory, with no lock held, by whoever lets the arena grow. May be empty.
@@ -42,6 +43,11 @@ class SlabArena {
   };
 
   MemoryKind memory_kind() const { return options_.memory; }
+
+  /// Of memory of the kind `device`: the slabs are made on this device. failed_precondition: on another one already.
+  Status use_device(const std::shared_ptr<gpu::Device>& device);
+  /// Its UUID; empty where there is none yet.
+  std::string device() const;
 
   void raise_limit(std::uint64_t bytes);
   struct Room {
@@ -66,6 +72,7 @@ class SlabArena {
   bool take_this(SegmentIndex segment);
   bool is_free(SegmentIndex segment) const;
 
+  /// seal() and release() pass over segments of the other kind of memory (kOnDevice).
   void seal(std::span<const SegmentIndex> segments);
   void release(std::span<const SegmentIndex> segments);
   /// Releases those that were acquired.
@@ -91,10 +98,14 @@ class SlabArena {
   std::uint64_t slab_bytes() const FRESHET_EXCLUDES(mutex_);
   std::uint64_t growth_for(std::uint64_t bytes) const FRESHET_EXCLUDES(mutex_);
   Status add_slab(std::uint64_t bytes);
+  bool is_ours(SegmentIndex segment) const { return (segment & kOnDevice) == tag_; }
+  SegmentIndex in_pool(SegmentIndex segment) const { return segment & ~tag_; }
 
   const Options options_;
+  const SegmentIndex tag_ = options_.memory == MemoryKind::device ? kOnDevice : 0;
   mutable Mutex mutex_;
   SegmentPool pool_ FRESHET_GUARDED_BY(mutex_);
+  std::shared_ptr<gpu::Device> device_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Slab> slabs_
       FRESHET_GUARDED_BY(mutex_);  ///< A slab never moves, so its memory may be used without the lock.
 };

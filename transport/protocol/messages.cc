@@ -52,8 +52,9 @@ Encoded put(Builder& b, const Hello& m) {
   const auto label = b.CreateString(m.label);
   const auto host = b.CreateString(m.host);
   const auto serves = b.CreateString(m.serves);
+  const auto device = b.CreateString(m.device);
   return wire::CreateHello(b, m.protocol, m.session, model, static_cast<std::uint8_t>(m.mode), label, m.pid, host,
-                           m.highest_seen, m.after, m.door_token, m.channels, m.staged, serves, m.owed_all)
+                           m.highest_seen, m.after, m.door_token, m.channels, m.staged, serves, m.owed_all, device)
       .Union();
 }
 
@@ -92,16 +93,23 @@ Encoded put(Builder& b, const Welcome& m) {
       .Union();
 }
 
+flatbuffers::Offset<flatbuffers::Vector<const wire::Place*>> put(Builder& b, const std::vector<SegmentPlace>& places) {
+  wire::Place* place = nullptr;
+  const auto offset = b.CreateUninitializedVectorOfStructs(places.size(), &place);
+  for (const SegmentPlace& from : places) *place++ = wire::Place(from.offset, from.bytes, from.slab);
+  return offset;
+}
+
 Encoded put(Builder& b, const Grant& m) {
   const auto manifest = b.CreateVector(raw(m.manifest), m.manifest.size());
   const auto architecture = b.CreateVector(raw(m.architecture), m.architecture.size());
-  wire::Place* place = nullptr;
-  const auto places = b.CreateUninitializedVectorOfStructs(m.places.size(), &place);
-  for (const SegmentPlace& from : m.places) *place++ = wire::Place(from.offset, from.bytes, from.slab);
+  const auto places = put(b, m.places);
+  const auto device_places = put(b, m.device_places);
+  const auto device_slab_bytes = b.CreateVector(m.device_slab_bytes);
   const auto slab_bytes = b.CreateVector(m.slab_bytes);
   return wire::CreateGrant(b, m.session, m.request, m.grant, m.number, manifest, architecture, places, slab_bytes,
                            m.gap_before, m.publish_started_ns, m.announced_ns, m.epoch,
-                           static_cast<std::uint8_t>(m.channel), m.lease)
+                           static_cast<std::uint8_t>(m.channel), m.lease, device_places, device_slab_bytes)
       .Union();
 }
 
@@ -244,6 +252,7 @@ Result<Message> take(const wire::Hello& m) {
   hello.channels = m.channels();
   hello.staged = m.staged();
   FRESHET_ASSIGN(hello.serves, label(m.serves(), kAddressBytesMax, "serves"));
+  FRESHET_ASSIGN(hello.device, label(m.device(), kLabelBytesMax, "device"));
   return hello;
 }
 
@@ -311,12 +320,26 @@ Result<Message> take(const wire::Welcome& m) {
   return welcome;
 }
 
-Status check_places(const std::vector<SegmentPlace>& places, const std::vector<std::uint64_t>& slab_bytes) {
+std::vector<SegmentPlace> places_from(const flatbuffers::Vector<const wire::Place*>* from) {
+  std::vector<SegmentPlace> places;
+  if (from == nullptr) return places;
+  places.reserve(from->size());
+  for (const wire::Place* place : *from) {
+    places.push_back({.slab = place->slab(), .offset = place->offset(), .bytes = place->bytes()});
+  }
+  return places;
+}
+
+Status check_places(const std::vector<SegmentPlace>& places, const std::vector<std::uint64_t>& slab_bytes,
+                    bool is_on_device) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     const SegmentPlace& place = places[i];
+    if (is_on_device && place.bytes == 0) continue;
     const bool inside = place.slab < slab_bytes.size() && place.offset <= slab_bytes[place.slab] &&
                         place.bytes <= slab_bytes[place.slab] - place.offset;
-    if (!inside) return bad(format("the place of tensor {} is outside the slabs", i));
+    if (!inside) {
+      return bad(format("the place of tensor {} is outside the slabs{}", i, is_on_device ? " of device memory" : ""));
+    }
   }
   return {};
 }
@@ -325,20 +348,23 @@ Result<Message> take(const wire::Grant& m) {
   FRESHET_TRY(check_count(m.manifest(), kManifestBytesMax, "bytes of manifest", 1));
   FRESHET_TRY(check_count(m.places(), kTensorsMax, "places"));
   FRESHET_TRY(check_count(m.slab_bytes(), kSlabsMax, "slabs"));
+  FRESHET_TRY(check_count(m.device_places(), kTensorsMax, "places in device memory"));
+  FRESHET_TRY(check_count(m.device_slab_bytes(), kSlabsMax, "slabs of device memory"));
   Grant grant{.session = m.session(), .request = m.request(), .grant = m.grant()};
   FRESHET_ASSIGN(grant.number, number(m.number(), "number"));
   if (grant.number == 0) return bad("a grant of version 0");
   if (grant.grant == 0) return bad("a grant without its id");
   grant.manifest = bytes_from(m.manifest());
   grant.architecture = bytes_from(m.architecture());
-  if (m.places() != nullptr) {
-    grant.places.reserve(m.places()->size());
-    for (const wire::Place* place : *m.places()) {
-      grant.places.push_back({.slab = place->slab(), .offset = place->offset(), .bytes = place->bytes()});
-    }
-  }
+  grant.places = places_from(m.places());
   grant.slab_bytes = numbers_from(m.slab_bytes());
-  FRESHET_TRY(check_places(grant.places, grant.slab_bytes));
+  FRESHET_TRY(check_places(grant.places, grant.slab_bytes, /*is_on_device=*/false));
+  grant.device_places = places_from(m.device_places());
+  grant.device_slab_bytes = numbers_from(m.device_slab_bytes());
+  FRESHET_TRY(check_places(grant.device_places, grant.device_slab_bytes, /*is_on_device=*/true));
+  if (!grant.device_places.empty() && grant.device_places.size() != grant.places.size()) {
+    return bad(format("{} places in device memory of {} tensors", grant.device_places.size(), grant.places.size()));
+  }
   FRESHET_ASSIGN(grant.gap_before, number(m.gap_before(), "gap_before"));
   grant.publish_started_ns = m.publish_started_ns();
   grant.announced_ns = m.announced_ns();

@@ -92,6 +92,9 @@ struct Hello {
   /// For `every` with `after` 0: it followed this model before, so versions of this incarnation that it missed are a
   /// gap.
   bool owed_all = false;
+  /// The UUID of the GPU in whose memory it maps versions too, by `cuda_ipc`; empty: none. A Hello that is repeated
+  /// changes it.
+  std::string device;
 };
 
 /// Asks for the current version (`latest`), the next one after `after` (`every`), or, when `exactly` is not 0, for that
@@ -211,6 +214,10 @@ struct Grant {
   std::uint64_t epoch = 0;  ///< Under which it is current; for a staged one, 0.
   ChannelKind channel = ChannelKind::shm;
   LeaseId lease = 0;  ///< For a channel that is fetched from; there are no places then.
+  /// Only to a session whose door is open and that named this GPU. By tensor index, or none at all: where the tensor's
+  /// bytes lie in the GPU's memory too. No bytes: only `places` has the tensor.
+  std::vector<SegmentPlace> device_places;
+  std::vector<std::uint64_t> device_slab_bytes;  ///< As slab_bytes, of the slabs of device memory.
 };
 
 /// The answer no, to a Want or (request 0) to a Hello. not_found: there is nothing newer, wait for news. unavailable,

@@ -41,9 +41,10 @@ Capture::Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> cop
               .lock_memory = options_.lock_memory,
               .huge_pages = options_.huge_pages,
               .on_slab = [this](Bytes memory) { on_slab(memory); }}),
+      device_arena_(options_.name, options_.device_memory),
       copier_(copier != nullptr ? std::move(copier) : std::make_unique<CopyCrew>(helpers_of(options_))),
       device_copier_(std::move(device_copier)),
-      sealer_(arena_, std::move(hooks.on_sealed), std::move(hooks.on_failed)) {}
+      sealer_(arena_, device_arena_.slabs(), std::move(hooks.on_sealed), std::move(hooks.on_failed)) {}
 
 /// The worker waits for copies; a copier that ends completes them.
 Capture::~Capture() {
@@ -84,6 +85,7 @@ Status Capture::prepare(const Architecture& architecture) {
   }
   FRESHET_TRY(
       arena_.prepare(sizes, {.limit_bytes = options_.arena_limit_bytes, .kept_versions = options_.kept_versions}));
+  device_arena_.prepare(sizes);
   tensor_bytes_ = std::move(sizes);
   missed_.assign(tensor_bytes_.size(), true);
   is_first_ = true;
@@ -130,7 +132,7 @@ Result<Capture::Receipt> Capture::add(std::span<const TensorView> tensors, std::
   if (is_host_again) {
     for (const auto& copies : open_->copies) copies->wait();
   }
-  auto issued = issue(tensors, wants, open_->copies);
+  auto issued = issue(tensors, wants, DeviceArena::Segments(wants.size()), open_->copies);
   for (const Want& want : wants) open_->segment_of[want.tensor] = want.segment;
   if (!issued) {
     abandon();
@@ -173,7 +175,8 @@ Result<Capture::Receipt> Capture::capture(const Request& request) {
   }
   Open taken;
   if (open_) taken = *std::exchange(open_, std::nullopt);
-  const auto issued = issue(request.tensors, wants, taken.copies);
+  const auto on_device = device_arena_.acquire(request.tensors, wants, device_copier_.get());
+  const auto issued = issue(request.tensors, wants, on_device, taken.copies);
   if (!issued) {
     for (const Want& want : wants) missed_[want.tensor] = true;
     for (std::size_t tensor = 0; tensor < taken.segment_of.size(); ++tensor) {
@@ -264,8 +267,15 @@ void Capture::touch_ahead(const Request& request, std::vector<std::uint32_t> cap
   arena_.touch_ahead(sizes, span_of_copy(tensor_bytes_) + ahead_bytes);
 }
 
+std::vector<SlabReference> Capture::slabs() const {
+  std::vector<SlabReference> all = arena_.slabs();
+  const std::vector<SlabReference> on_device = device_arena_.slabs().slabs();
+  all.insert(all.end(), on_device.begin(), on_device.end());
+  return all;
+}
+
 Result<Capture::Receipt> Capture::issue(std::span<const TensorView> tensors, std::span<const Want> wants,
-                                        CaptureSealer::Copies& copies) {
+                                        const DeviceArena::Segments& on_device, CaptureSealer::Copies& copies) {
   struct Part {
     std::vector<CapturedTensor> captured;
     std::vector<TensorCopy> list;
@@ -273,11 +283,14 @@ Result<Capture::Receipt> Capture::issue(std::span<const TensorView> tensors, std
   Receipt receipt{.tensors = wants.size()};
   Part of_host;
   Part of_device;
-  for (const Want& want : wants) {
+  SlabArena& device_slabs = device_arena_.slabs();
+  for (std::size_t i = 0; i < wants.size(); ++i) {
+    const Want& want = wants[i];
     const TensorView& tensor = tensors[want.tensor];
     Part& part = is_on_device(tensor) ? of_device : of_host;
-    part.captured.push_back({.index = want.tensor, .segment = *want.segment});
+    part.captured.push_back({.index = want.tensor, .segment = *want.segment, .on_device = on_device[i]});
     part.list.push_back({.to = arena_.memory(arena_.place(*want.segment)), .from = tensor.data, .tensor = &tensor});
+    if (on_device[i]) part.list.back().via = device_slabs.memory(device_slabs.place(*on_device[i]));
     receipt.bytes += want.bytes;
   }
   Status status;

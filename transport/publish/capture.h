@@ -16,6 +16,10 @@
 /// Tensors in a GPU's memory have a copier of their own. A capture that has some neither waits for copies nor for
 /// seals: where two captures before it are not sealed yet, it is skipped.
 ///
+/// With Options::device_memory, captured tensors of a GPU's memory have a second segment, in that memory
+/// (transport/publish/device_arena.h). It lives and ends with the first one, in the same books. What add() captures has
+/// none.
+///
 /// A copy that fails refuses its version, and each version that was captured since without the same tensors. The next
 /// capture takes these tensors again. What is given up before its copies are complete keeps its segments until then.
 ///
@@ -39,6 +43,7 @@
 #include "core/model/tensor.h"
 #include "transport/arena/slab_arena.h"
 #include "transport/publish/capture_sealer.h"
+#include "transport/publish/device_arena.h"
 #include "transport/publish/tensor_copier.h"
 #include "transport/publisher.h"
 
@@ -54,6 +59,7 @@ class Capture {
     std::size_t kept_versions = 1;  ///< Raise the default limit by a copy each, from the second on.
     bool lock_memory = true;
     bool huge_pages = false;
+    DeviceMemory device_memory = {};
     std::size_t helpers = kHelpersByProcessors;  ///< Threads that copy beside the caller's.
   };
   static constexpr std::size_t kHelpersByProcessors =
@@ -138,7 +144,10 @@ class Capture {
   Result<Receipt> capture(const Request& request);
 
   /// These segments may be written again.
-  void free(std::span<const SegmentIndex> segments) { arena_.release(segments); }
+  void free(std::span<const SegmentIndex> segments) {
+    arena_.release(segments);
+    device_arena_.slabs().release(segments);
+  }
 
   /// Waits until every capture taken was sealed and on_sealed returned. timed_out otherwise.
   Status wait_idle(Duration at_most) { return sealer_.wait_idle(at_most); }
@@ -146,10 +155,12 @@ class Capture {
   /// captured afterwards, and copies that a GPU does not end fail.
   std::vector<std::uint64_t> drop_unbegun();
 
-  /// By slab index; only ever grows. The descriptors stay the Capture's and are open as long as it lives.
-  std::vector<SlabReference> slabs() const { return arena_.slabs(); }
+  /// By slab index; only ever grows. Then those of device memory, likewise. The descriptors stay the Capture's and are
+  /// open as long as it lives.
+  std::vector<SlabReference> slabs() const;
   std::vector<Bytes> slab_memory() const { return arena_.slab_memory(); }
   SlabArena::Stat stat() const { return arena_.stat(); }
+  const DeviceArena& device_arena() const { return device_arena_; }
 
   /// The memory of a version's segments, for whoever holds that version.
   Bytes bytes(const SegmentPlace& place) const { return arena_.bytes(place); }
@@ -176,12 +187,13 @@ class Capture {
   void touch_ahead(const Request& request, std::vector<std::uint32_t> captured);
   /// Gives each want to the copier of its tensor's memory. An error: `copies` has what was issued all the same.
   Result<Receipt> issue(std::span<const TensorView> tensors, std::span<const Want> wants,
-                        CaptureSealer::Copies& copies);
+                        const DeviceArena::Segments& on_device, CaptureSealer::Copies& copies);
 
   const Options options_;
   const std::function<void(std::uint64_t)> make_room_;
   const std::function<void(Bytes)> tell_of_slab_;
   SlabArena arena_;
+  DeviceArena device_arena_;
   // They write into the arena until they are gone.
   std::unique_ptr<TensorCopier> copier_;
   std::unique_ptr<TensorCopier> device_copier_;

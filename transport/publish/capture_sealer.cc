@@ -11,6 +11,12 @@
 namespace freshet {
 namespace {
 constexpr std::size_t kJobsMax = 2;
+
+void add_segments_of(const CapturedTensor& tensor, std::vector<SegmentIndex>& to) {
+  to.push_back(tensor.segment);
+  if (tensor.on_device) to.push_back(*tensor.on_device);
+}
+
 }  // namespace
 
 void IssuedCopies::complete(TensorCopier::Copied copied) {
@@ -20,8 +26,12 @@ void IssuedCopies::complete(TensorCopier::Copied copied) {
   complete_.notify_all();
 }
 
-CaptureSealer::CaptureSealer(SlabArena& arena, OnSealed on_sealed, OnFailed on_failed)
-    : arena_(arena), on_sealed_(std::move(on_sealed)), on_failed_(std::move(on_failed)), thread_([this] { work(); }) {}
+CaptureSealer::CaptureSealer(SlabArena& arena, SlabArena& on_device, OnSealed on_sealed, OnFailed on_failed)
+    : arena_(arena),
+      on_device_(on_device),
+      on_sealed_(std::move(on_sealed)),
+      on_failed_(std::move(on_failed)),
+      thread_([this] { work(); }) {}
 
 CaptureSealer::~CaptureSealer() {
   {
@@ -178,11 +188,11 @@ void CaptureSealer::settle(Job& job) {
     if (tensor.changed || !had_segment) {
       kept.push_back(tensor);
     } else {
-      unchanged.push_back(tensor.segment);
+      add_segments_of(tensor, unchanged);
     }
   }
   job.tensors = std::move(kept);
-  arena_.release(unchanged);
+  release(unchanged);
 }
 
 /// What a failed copy was to bring is nowhere: the tensors' memory may have changed since. So the version is none, and
@@ -196,10 +206,15 @@ void CaptureSealer::lose(Job& job, Error error) {
   job.copied = fail(std::move(error).with_context("copy the tensors"));
 }
 
+void CaptureSealer::release(std::span<const SegmentIndex> segments) {
+  arena_.release(segments);
+  on_device_.release(segments);
+}
+
 void CaptureSealer::release(const Job& job) {
   std::vector<SegmentIndex> segments;
-  for (const CapturedTensor& tensor : job.tensors) segments.push_back(tensor.segment);
-  arena_.release(segments);
+  for (const CapturedTensor& tensor : job.tensors) add_segments_of(tensor, segments);
+  release(segments);
 }
 
 void CaptureSealer::finish(const Job& job) {
@@ -211,23 +226,33 @@ void CaptureSealer::finish(const Job& job) {
 void CaptureSealer::seal(const Job& job) {
   if (job.is_first) {
     segments_.assign(job.tensors.size(), 0);
+    device_segments_.assign(job.tensors.size(), std::nullopt);
     digests_.assign(job.tensors.size(), Digest{});
   }
   SealedCapture sealed{.ticket = job.ticket};
   std::vector<SegmentIndex> fresh_segments;
   for (const CapturedTensor& tensor : job.tensors) {
     segments_[tensor.index] = tensor.segment;
+    device_segments_[tensor.index] = tensor.on_device;
     digests_[tensor.index] = tensor.digest;
-    fresh_segments.push_back(tensor.segment);
+    add_segments_of(tensor, fresh_segments);
     if (tensor.changed) sealed.changed.push_back(tensor.index);
   }
   arena_.seal(fresh_segments);
+  on_device_.seal(fresh_segments);
   merge_refused(job, sealed.changed);
   sealed.segments = segments_;
   sealed.places = arena_.places(segments_);
   sealed.digests = digests_;
   for (const std::uint32_t tensor : sealed.changed) sealed.changed_bytes += sealed.places[tensor].bytes;
   for (const auto& slab : arena_.slabs()) sealed.slab_bytes.push_back(slab.bytes);
+  for (std::size_t tensor = 0; tensor < device_segments_.size(); ++tensor) {
+    if (!device_segments_[tensor]) continue;
+    sealed.device_places.resize(device_segments_.size());
+    sealed.device_places[tensor] = on_device_.place(*device_segments_[tensor]);
+    sealed.segments.push_back(*device_segments_[tensor]);
+  }
+  for (const auto& slab : on_device_.slabs()) sealed.device_slab_bytes.push_back(slab.bytes);
   if (on_sealed_(std::move(sealed))) {
     refused_.clear();
   } else {
@@ -242,7 +267,7 @@ void CaptureSealer::merge_refused(const Job& job, std::vector<std::uint32_t>& ch
   std::vector<CapturedTensor> kept;
   for (const CapturedTensor& tensor : refused_) {
     if (job.is_first || segments_[tensor.index] != tensor.segment) {
-      replaced.push_back(tensor.segment);
+      add_segments_of(tensor, replaced);
     } else {
       kept.push_back(tensor);
       if (tensor.changed) changed.push_back(tensor.index);
@@ -251,7 +276,7 @@ void CaptureSealer::merge_refused(const Job& job, std::vector<std::uint32_t>& ch
   refused_ = std::move(kept);
   std::sort(changed.begin(), changed.end());
   changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
-  arena_.release(replaced);
+  release(replaced);
 }
 
 }  // namespace freshet

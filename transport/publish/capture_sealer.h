@@ -28,16 +28,20 @@ struct SealedCapture {
   std::uint64_t ticket = 0;
   std::vector<std::uint32_t> changed;  ///< Ascending: the tensors that this version owns.
   std::uint64_t changed_bytes = 0;
-  std::vector<SegmentIndex> segments;     ///< Of every tensor: this capture's, or that of the version before.
-  std::vector<SegmentPlace> places;       ///< Of the segments.
-  std::vector<Digest> digests;            ///< Of every tensor.
-  std::vector<std::uint64_t> slab_bytes;  ///< Of every slab that existed when it was sealed, by slab index.
+  /// Of every tensor: this capture's, or that of the version before. Then those in device memory, in any order.
+  std::vector<SegmentIndex> segments;
+  std::vector<SegmentPlace> places;         ///< Of every tensor's segment in host memory.
+  std::vector<SegmentPlace> device_places;  ///< Of every tensor, or none; of no bytes where the tensor is not there.
+  std::vector<Digest> digests;              ///< Of every tensor.
+  std::vector<std::uint64_t> slab_bytes;    ///< Of every slab that existed when it was sealed, by slab index.
+  std::vector<std::uint64_t> device_slab_bytes;
 };
 
 /// A tensor of a capture, and the segment that its copy goes into.
 struct CapturedTensor {
   std::uint32_t index = 0;
   SegmentIndex segment = 0;
+  std::optional<SegmentIndex> on_device = {};  ///< The one in device memory that has the same bytes.
   Digest digest;
   bool changed = true;  ///< False when a resumed version had the same bytes.
 };
@@ -79,7 +83,7 @@ class CaptureSealer {
 
   using OnSealed = std::function<bool(SealedCapture)>;
   using OnFailed = std::function<void(std::uint64_t ticket, const Error& error)>;
-  CaptureSealer(SlabArena& arena, OnSealed on_sealed, OnFailed on_failed);
+  CaptureSealer(SlabArena& arena, SlabArena& on_device, OnSealed on_sealed, OnFailed on_failed);
   /// Seals what was pushed and not dropped, then ends.
   ~CaptureSealer();
 
@@ -117,12 +121,16 @@ class CaptureSealer {
   void seal(const Job& job);
   void merge_refused(const Job& job, std::vector<std::uint32_t>& changed);
 
+  void release(std::span<const SegmentIndex> segments);
+
   SlabArena& arena_;
+  SlabArena& on_device_;
   const OnSealed on_sealed_;
   const OnFailed on_failed_;
 
   // The worker's own: the last version sealed, by tensor.
   std::vector<SegmentIndex> segments_;
+  std::vector<std::optional<SegmentIndex>> device_segments_;
   std::vector<Digest> digests_;
   std::vector<CapturedTensor> refused_;  ///< Of captures that on_sealed refused; ours until a later one takes them.
 

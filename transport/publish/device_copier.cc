@@ -84,6 +84,11 @@ Status DeviceCopier::issue(std::vector<TensorCopy> copies, Done done) {
   return status;
 }
 
+Result<std::shared_ptr<gpu::Device>> DeviceCopier::device_of(std::int32_t ordinal) {
+  FRESHET_ASSIGN(const DeviceLane* const lane, lane_of(ordinal));
+  return lane->shared_device();
+}
+
 Result<DeviceLane*> DeviceCopier::lane_of(std::int32_t ordinal) {
   const auto what = [&] { return format("publish from GPU {}", ordinal); };
   if (const auto found = lanes_.find(ordinal); found != lanes_.end()) return found->second.get();
@@ -139,11 +144,25 @@ Status DeviceCopier::queue_on(DeviceLane& lane, std::span<const TensorCopy> copi
   for (const gpu::StreamHandle stream : theirs) FRESHET_TRY(lane.follow(stream));
   FRESHET_TRY(follow_others(lane));
 
-  Status status = lane.queue(copies, part.pages);
+  // Out of the tensors, and then from where they were copied to on the device. The order is the stream's.
+  std::vector<TensorCopy> away;
+  std::vector<TensorCopy> onward;
+  for (const TensorCopy& copy : copies) {
+    away.push_back(copy);
+    if (copy.via.empty()) continue;
+    away.back().to = copy.via;
+    onward.push_back(copy);
+    onward.back().from = copy.via;
+  }
+  Status status = lane.queue(away, part.pages);
   // Of copies that failed some are queued: the tensors' next writers wait for these, too.
   Status marked = lane.device().record(part.done, lane.stream());
   for (const gpu::StreamHandle stream : theirs) {
     if (marked) marked = lane.device().make_wait(stream, part.done.handle());
+  }
+  if (status && !onward.empty()) {
+    status = lane.queue(onward, part.pages);
+    if (marked) marked = lane.device().record(part.done, lane.stream());
   }
   if (!marked) {
     // No stream of theirs can be made to wait, so the host waits in their place. A lost device copies nothing any more.

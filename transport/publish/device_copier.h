@@ -7,7 +7,7 @@
 /// Order, for each stream that a tensor names: our stream waits, on the device, for what that stream has at the call,
 /// then copies. Before issue() returns, that stream waits, on the device, for our copies. So a version has the values
 /// that the stream had queued at the call, and each later write or free of a tensor on that stream comes after the
-/// copy.
+/// copy. A copy that goes by way of device memory (TensorCopy::via) is done for that stream when it is there.
 ///
 /// The driver is opened by the first issue(). A publisher of host memory never opens it.
 
@@ -42,6 +42,7 @@ class DeviceCopier final : public TensorCopier {
   /// It takes managed memory too.
   MemoryKind memory_kind() const override { return MemoryKind::device; }
   void add_slab(Bytes memory) override { slabs_.push_back(memory); }
+  Result<std::shared_ptr<gpu::Device>> device_of(std::int32_t ordinal) override;
   void end() override;
   /// The digests are the receiver's to compute. unavailable: no driver, no device, or a driver that is too old.
   /// invalid_argument: the device is not there, or a tensor's address is not its memory. failed_precondition: the

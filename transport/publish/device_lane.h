@@ -45,6 +45,7 @@ class DeviceLane {
   static Result<std::unique_ptr<DeviceLane>> open(std::int32_t ordinal, std::shared_ptr<gpu::Device> device);
 
   gpu::Device& device() { return *device_; }
+  const std::shared_ptr<gpu::Device>& shared_device() const { return device_; }
   gpu::StreamHandle stream() const { return stream_.handle(); }
 
   /// Registers the slabs that are new: `slabs` only grows. An error when the device is lost.

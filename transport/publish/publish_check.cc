@@ -70,6 +70,13 @@ Status check_options(const PublisherOptions& options) {
   if (!(options.arena_copies >= 1.0 && options.arena_copies <= 64.0)) {
     return fail(Code::invalid_argument, format("arena_copies is {}, not in 1 to 64", options.arena_copies));
   }
+  const DeviceMemory& on_device = options.device_memory;
+  if (on_device.copies != 0 && !(on_device.copies >= 1.0 && on_device.copies <= 64.0)) {
+    return fail(Code::invalid_argument, format("device_memory of {} copies is not in 1 to 64", on_device.copies));
+  }
+  if (on_device.copies != 0 && on_device.bytes != 0) {
+    return fail(Code::invalid_argument, "device_memory is given in bytes and in copies of the model; give one of both");
+  }
   const bool has_membership = options.membership != Duration::zero();
   if (has_membership && (options.membership < kMembershipMin || options.membership > kLongestWait)) {
     return fail(Code::invalid_argument, "membership is not between half a second and an hour");

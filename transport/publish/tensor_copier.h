@@ -4,7 +4,9 @@
 /// Copies tensors into segments. issue() begins copies, and an event completes them: at once where the processor
 /// copies, later where a device does.
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "core/base/digest.h"
@@ -14,11 +16,18 @@
 
 namespace freshet {
 
+namespace gpu {
+class Device;
+}
+
 /// One tensor's copy.
 struct TensorCopy {
   MutableBytes to;                     ///< Host memory.
   Bytes from;                          ///< As long as `to`, in memory that the copier takes.
   const TensorView* tensor = nullptr;  ///< Whose bytes `from` are; good until issue() returns.
+  /// Not empty: memory of the device that `from` lies in, as long as `to`. The bytes are copied there first, and from
+  /// there to `to`.
+  MutableBytes via = {};
 };
 
 /// One thread at a time calls issue().
@@ -39,6 +48,10 @@ class TensorCopier {
   virtual ~TensorCopier() = default;
   /// Where `from` lies.
   virtual MemoryKind memory_kind() const = 0;
+  /// The device that TensorPlace::device numbers, as this copier has opened it.
+  virtual Result<std::shared_ptr<gpu::Device>> device_of(std::int32_t /*ordinal*/) {
+    return fail(Code::unsupported, "this copier has no GPU");
+  }
   /// Told of all memory that `to` lies in, before copies go there. The memory stays until the copier is gone.
   virtual void add_slab(Bytes /*memory*/) {}
   /// Nothing is issued any more, and what stays incomplete for long fails. Any thread.

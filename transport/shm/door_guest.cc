@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/base/format.h"
+#include "core/base/log.h"
 #include "transport/shm/socket_path.h"
 
 namespace freshet::shm {
@@ -81,15 +82,32 @@ Result<bool> DoorGuest::receive_frame() {
     return fail(Code::out_of_space, "the publisher's slabs do not fit in this process's limit of open files");
   }
   FRESHET_ASSIGN(const SlabFrame frame, decode_slab_frame(Bytes(bytes.data(), static_cast<std::size_t>(got))));
-  if (frame.first_slab != slabs_.size() || frame.slab_bytes.size() != descriptors.size()) {
+  if (frame.is_on_device && device_ == nullptr) {
+    return fail(Code::corrupt, "slabs of device memory came through a door, and nobody asked for them");
+  }
+  std::vector<std::shared_ptr<const Slab>>& slabs = frame.is_on_device ? device_slabs_ : slabs_;
+  if (frame.first_slab != slabs.size() || frame.slab_bytes.size() != descriptors.size()) {
     return fail(Code::corrupt, "a door's frame does not follow the one before it");
   }
   for (std::size_t i = 0; i < descriptors.size(); ++i) {
+    if (frame.is_on_device) {
+      slabs.push_back(import(std::move(descriptors[i]), frame.slab_bytes[i]));
+      continue;
+    }
     FRESHET_ASSIGN(Slab slab, Slab::adopt(descriptors[i].release(), frame.slab_bytes[i]));
-    slabs_.push_back(std::make_shared<const Slab>(std::move(slab)));
+    slabs.push_back(std::make_shared<const Slab>(std::move(slab)));
   }
   welcomed_ = true;
   return true;
+}
+
+/// Every version has a copy in host memory too, so a slab that this process cannot map loses none.
+std::shared_ptr<const Slab> DoorGuest::import(FileDescriptor descriptor, std::uint64_t bytes) {
+  auto slab = Slab::import(*device_, std::move(descriptor), bytes);
+  if (slab) return std::make_shared<const Slab>(std::move(*slab));
+  log_line(LogLevel::warning, format("the publisher's memory on the GPU is not used, its copy in host memory is: {}",
+                                     slab.error().message()));
+  return nullptr;
 }
 
 }  // namespace freshet::shm

@@ -28,16 +28,25 @@ class DoorGuest {
   Result<bool> receive();
 
   bool welcomed() const { return welcomed_; }
+  /// From now on it takes slabs of this device's memory. A slab that cannot be mapped is null in device_slabs(), and
+  /// the log says why.
+  void take_device(std::shared_ptr<gpu::Device> device) { device_ = std::move(device); }
+  const std::shared_ptr<gpu::Device>& device() const { return device_; }
+  const std::vector<std::shared_ptr<const Slab>>& device_slabs() const { return device_slabs_; }
+
   /// By index. Mapped until the last holder of each lets go.
   const std::vector<std::shared_ptr<const Slab>>& slabs() const { return slabs_; }
 
  private:
   explicit DoorGuest(ParentsDescriptor socket) : socket_(std::move(socket)) {}
   Result<bool> receive_frame();
+  std::shared_ptr<const Slab> import(FileDescriptor descriptor, std::uint64_t bytes);
 
   ParentsDescriptor socket_;  ///< Open, it says that this process may still read.
   bool welcomed_ = false;
   std::vector<std::shared_ptr<const Slab>> slabs_;
+  std::shared_ptr<gpu::Device> device_;
+  std::vector<std::shared_ptr<const Slab>> device_slabs_;
 };
 
 }  // namespace freshet::shm

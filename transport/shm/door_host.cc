@@ -28,9 +28,9 @@ bool peer_is_this_user(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == ::geteuid();
 }
 
-enum class Sent { all, would_block, gone };
+}  // namespace
 
-Sent send_frame(int socket, const SlabFrame& frame, const std::vector<int>& descriptors) {
+DoorHost::Sent DoorHost::send_frame(int socket, const SlabFrame& frame, const std::vector<int>& descriptors) {
   std::vector<std::byte> bytes = encode(frame);
   iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kSlabsPerFrameMax)> control{};
@@ -53,8 +53,6 @@ Sent send_frame(int socket, const SlabFrame& frame, const std::vector<int>& desc
   if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN || errno == ECONNREFUSED) return Sent::gone;
   return Sent::would_block;
 }
-
-}  // namespace
 
 Result<ParentsDescriptor> DoorHost::listen_at(const std::string& path) {
   // Bound aside and renamed once it listens: whoever finds the path and is refused knows that its publisher is dead.
@@ -164,12 +162,14 @@ bool DoorHost::read(DoorId id, Door& door, Events& events) {
   return true;
 }
 
-void DoorHost::admit(DoorId id, protocol::SessionId session, std::shared_ptr<const SlabList> slabs) {
+void DoorHost::admit(DoorId id, protocol::SessionId session, std::shared_ptr<const SlabList> slabs,
+                     std::shared_ptr<const SlabList> device_slabs) {
   const auto at = doors_.find(id);
   if (at == doors_.end()) return;
   if (sessions_.contains(session)) return turn_away(id);
   at->second.session = session;
   at->second.slabs = std::move(slabs);
+  at->second.device_slabs = std::move(device_slabs);
   sessions_[session] = id;
   // A peer that is gone already is noticed by the next poll().
   send_pending(id, at->second);
@@ -179,25 +179,43 @@ void DoorHost::turn_away(DoorId id) { doors_.erase(id); }
 
 bool DoorHost::send_pending(DoorId id, Door& door) {
   if (!door.slabs) return true;
-  while (!door.welcomed || door.slabs_sent < door.slabs->size()) {
-    SlabFrame frame{.first_slab = door.slabs_sent, .slab_bytes = {}};
-    std::vector<int> descriptors;
-    const std::size_t end = std::min(door.slabs->size(), door.slabs_sent + kSlabsPerFrameMax);
-    for (std::size_t slab = door.slabs_sent; slab < end; ++slab) {
-      frame.slab_bytes.push_back((*door.slabs)[slab].bytes);
-      descriptors.push_back((*door.slabs)[slab].descriptor);
-    }
-    const Sent sent = send_frame(door.socket.get(), frame, descriptors);
+  for (;;) {
+    const bool has_more = !door.welcomed || door.slabs_sent < door.slabs->size();
+    const bool has_more_on_device = door.takes_device_slabs && door.device_slabs_sent < door.device_slabs->size();
+    if (!has_more && !has_more_on_device) break;
+    const Sent sent = send_next(door, /*is_on_device=*/!has_more);
     if (sent == Sent::gone) return false;
     if (sent == Sent::would_block) {
       watch_for_room(id, door, true);
       return true;
     }
     door.welcomed = true;
-    door.slabs_sent = end;
   }
   watch_for_room(id, door, false);
   return true;
+}
+
+DoorHost::Sent DoorHost::send_next(Door& door, bool is_on_device) {
+  const SlabList& slabs = is_on_device ? *door.device_slabs : *door.slabs;
+  std::size_t& slabs_sent = is_on_device ? door.device_slabs_sent : door.slabs_sent;
+  SlabFrame frame{.first_slab = slabs_sent, .slab_bytes = {}, .is_on_device = is_on_device};
+  std::vector<int> descriptors;
+  const std::size_t end = std::min(slabs.size(), slabs_sent + kSlabsPerFrameMax);
+  for (std::size_t slab = slabs_sent; slab < end; ++slab) {
+    frame.slab_bytes.push_back(slabs[slab].bytes);
+    descriptors.push_back(slabs[slab].descriptor);
+  }
+  const Sent sent = send_frame(door.socket.get(), frame, descriptors);
+  if (sent == Sent::all) slabs_sent = end;
+  return sent;
+}
+
+void DoorHost::lend_device_slabs(protocol::SessionId session) {
+  const auto at = sessions_.find(session);
+  if (at == sessions_.end()) return;
+  Door& door = doors_.at(at->second);
+  door.takes_device_slabs = door.device_slabs != nullptr;
+  send_pending(at->second, door);
 }
 
 void DoorHost::watch_for_room(DoorId id, Door& door, bool wanted) {

@@ -49,9 +49,14 @@ class DoorHost {
   };
   Events poll();
 
-  /// Lets the session in and sends it what is in `slabs`, which must live until the door is closed.
-  void admit(DoorId door, protocol::SessionId session, std::shared_ptr<const SlabList> slabs);
+  /// Lets the session in and sends it what is in `slabs`, which must live until the door is closed. So must
+  /// `device_slabs`; they are sent from lend_device_slabs() on.
+  void admit(DoorId door, protocol::SessionId session, std::shared_ptr<const SlabList> slabs,
+             std::shared_ptr<const SlabList> device_slabs = nullptr);
   void turn_away(DoorId door);
+
+  /// The session was granted a version in device memory.
+  void lend_device_slabs(protocol::SessionId session);
 
   /// Sends what was added to the session's list since.
   void send_new_slabs(protocol::SessionId session);
@@ -62,12 +67,16 @@ class DoorHost {
   std::size_t admitted() const { return sessions_.size(); }
 
  private:
+  enum class Sent : std::uint8_t { all, would_block, gone };
   struct Door {
     ParentsDescriptor socket;  ///< In a child of this process it would stay open for a publisher that died.
     bool knocked = false;
     protocol::SessionId session = 0;
     std::shared_ptr<const SlabList> slabs;  ///< Set when admitted.
+    std::shared_ptr<const SlabList> device_slabs;
     std::size_t slabs_sent = 0;
+    std::size_t device_slabs_sent = 0;
+    bool takes_device_slabs = false;
     bool welcomed = false;  ///< The first frame is out.
     bool waits_for_room = false;
   };
@@ -77,6 +86,7 @@ class DoorHost {
         listener_(std::move(listener)),
         epoll_(std::move(epoll)),
         spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
+  static Sent send_frame(int socket, const SlabFrame& frame, const std::vector<int>& descriptors);
   static Result<ParentsDescriptor> listen_at(const std::string& path);
   static Status watch(const FileDescriptor& epoll, const ParentsDescriptor& listener, const std::string& path);
   void accept_all();
@@ -85,6 +95,7 @@ class DoorHost {
   /// False when the peer is gone.
   bool read(DoorId id, Door& door, Events& events);
   bool send_pending(DoorId id, Door& door);
+  Sent send_next(Door& door, bool is_on_device);
   void watch_for_room(DoorId id, Door& door, bool wanted);
   void forget(DoorId id, Events* events);
 

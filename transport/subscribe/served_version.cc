@@ -36,6 +36,37 @@ Result<Bytes> bytes_at(const SegmentPlace& place, const TensorSpec& spec, const 
   return memory.subspan(place.offset, place.bytes);
 }
 
+Status check_sizes(const Slabs& slabs, const std::vector<std::uint64_t>& granted) {
+  for (std::size_t slab = 0; slab < std::min(slabs.size(), granted.size()); ++slab) {
+    if (slabs[slab] == nullptr || granted[slab] == slabs[slab]->bytes()) continue;
+    return fail(Code::corrupt, format("slab {} has another size than in the grant", slab));
+  }
+  return {};
+}
+
+/// Where the version lies in the GPU's memory too.
+Status take_device_places(const protocol::Grant& grant, const DeviceSlabs& on_device, ServedVersion& version) {
+  if (grant.device_places.empty() || !on_device.device) return {};
+  const std::span<const TensorSpec> specs = version.manifest->architecture->tensors();
+  if (grant.device_places.size() != specs.size()) {
+    return fail(Code::corrupt,
+                format("{} places in device memory for {} tensors", grant.device_places.size(), specs.size()));
+  }
+  FRESHET_TRY(check_sizes(on_device.slabs, grant.device_slab_bytes));
+  version.device_tensors.resize(specs.size());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const SegmentPlace& place = grant.device_places[i];
+    const bool is_unmapped = place.slab < on_device.slabs.size() && on_device.slabs[place.slab] == nullptr;
+    if (place.bytes == 0 || is_unmapped) continue;
+    auto bytes = bytes_at(place, specs[i], on_device.slabs);
+    if (!bytes) return fail(std::move(bytes.error()).with_context("in device memory"));
+    version.device_tensors[i] = *bytes;
+  }
+  version.device_slabs = on_device.slabs;
+  version.device = on_device.device;
+  return {};
+}
+
 }  // namespace
 
 void ArchitectureCache::add(std::shared_ptr<const Architecture> architecture) {
@@ -71,17 +102,14 @@ std::unique_ptr<ServedVersion> make_served_version(std::shared_ptr<const Fetched
 }
 
 Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& model, const protocol::Grant& grant,
-                                                           const Slabs& slabs, ArchitectureCache& architectures) {
+                                                           const Slabs& slabs, ArchitectureCache& architectures,
+                                                           const DeviceSlabs& on_device) {
   FRESHET_ASSIGN(auto manifest, manifest_of(model, grant, architectures));
   const auto& architecture = manifest->architecture;
   if (grant.places.size() != architecture->tensors().size()) {
     return fail(Code::corrupt, format("{} places for {} tensors", grant.places.size(), architecture->tensors().size()));
   }
-  for (std::size_t slab = 0; slab < std::min(slabs.size(), grant.slab_bytes.size()); ++slab) {
-    if (grant.slab_bytes[slab] != slabs[slab]->bytes()) {
-      return fail(Code::corrupt, format("slab {} has another size than in the grant", slab));
-    }
-  }
+  FRESHET_TRY(check_sizes(slabs, grant.slab_bytes));
   auto version = std::make_unique<ServedVersion>();
   version->tensors.reserve(grant.places.size());
   for (std::size_t i = 0; i < grant.places.size(); ++i) {
@@ -89,6 +117,7 @@ Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& mo
     version->tensors.push_back(bytes);
   }
   version->manifest = std::move(manifest);
+  FRESHET_TRY(take_device_places(grant, on_device, *version));
   version->slabs = slabs;
   version->session = grant.session;
   return version;
@@ -97,7 +126,9 @@ Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& mo
 void leave_unserved(ServedVersion& version) {
   const std::span<const TensorSpec> specs = version.manifest->architecture->tensors();
   for (std::uint32_t tensor = 0; tensor < specs.size(); ++tensor) {
-    if (!is_served(specs[tensor].role)) version.tensors[tensor] = {};
+    if (is_served(specs[tensor].role)) continue;
+    version.tensors[tensor] = {};
+    if (!version.device_tensors.empty()) version.device_tensors[tensor] = {};
   }
 }
 

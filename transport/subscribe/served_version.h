@@ -4,6 +4,7 @@
 /// A version as a subscriber serves it: everything a reader needs, prepared before the swap.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/arena/slab.h"
@@ -21,7 +22,12 @@ struct ServedVersion {
   std::shared_ptr<const Manifest> manifest;
   std::vector<Bytes> tensors;                      ///< By tensor index, into the slabs or the fetched memory.
   std::vector<std::shared_ptr<const Slab>> slabs;  ///< Mapped as long as this version is there.
-  protocol::SessionId session = 0;                 ///< Through whose door it came.
+  /// Of a mapped version: by tensor index, its bytes in that GPU's memory too; empty where they are not. Or none at
+  /// all.
+  std::vector<Bytes> device_tensors;
+  std::vector<std::shared_ptr<const Slab>> device_slabs;
+  std::optional<gpu::Uuid> device;
+  protocol::SessionId session = 0;  ///< Through whose door it came.
   /// That door. Open as long as this version is there, whatever else goes wrong with it: to the publisher, a closed one
   /// means that nobody reads here any more.
   std::shared_ptr<const shm::DoorGuest> door;
@@ -32,6 +38,12 @@ struct ServedVersion {
 };
 
 using Slabs = std::vector<std::shared_ptr<const Slab>>;
+
+/// The slabs of a GPU's memory that came through a door; null is one that could not be mapped.
+struct DeviceSlabs {
+  Slabs slabs;
+  std::optional<gpu::Uuid> device;  ///< None: this process takes none.
+};
 
 /// The architectures that this process can decode manifests of, the last few. One thread at a time.
 class ArchitectureCache {
@@ -54,7 +66,8 @@ std::unique_ptr<ServedVersion> make_served_version(std::shared_ptr<const Fetched
 /// Checks a grant, which is hostile until then, against what it claims and against the slabs that came through the
 /// door, and makes a version of it. corrupt names what is wrong. An architecture that came along is added to the cache.
 Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& model, const protocol::Grant& grant,
-                                                           const Slabs& slabs, ArchitectureCache& architectures);
+                                                           const Slabs& slabs, ArchitectureCache& architectures,
+                                                           const DeviceSlabs& on_device = {});
 
 /// Takes the tensors that no server needs (Role) out of a mapped version.
 void leave_unserved(ServedVersion& version);

@@ -255,7 +255,10 @@ void SubscriberLoop::carry_out() {
         line_.say(std::move(send_action->message), outcome(), now());
         machine_.set_elsewhere(line_.knows_others());
       } else if (auto* open = std::get_if<protocol::action::OpenDoor>(&action)) {
-        open_door(*open);
+        auto door = shm::DoorGuest::knock(open->door, {.session = open->session, .token = open->token});
+        if (door) (*door)->take_device(device_);
+        if (door) doors_[open->session] = std::move(*door);
+        if (!door) close_door(open->session, door.error());
       } else if (auto* leave = std::get_if<protocol::action::LeaveDoor>(&action)) {
         doors_.erase(leave->session);
       } else if (auto* channel = std::get_if<protocol::action::OpenChannel>(&action)) {
@@ -278,12 +281,6 @@ void SubscriberLoop::carry_out() {
       }
     }
   }
-}
-
-void SubscriberLoop::open_door(const protocol::action::OpenDoor& action) {
-  auto door = shm::DoorGuest::knock(action.door, {.session = action.session, .token = action.token});
-  if (!door) return close_door(action.session, door.error());
-  doors_[action.session] = std::move(*door);
 }
 
 void SubscriberLoop::take_door(protocol::SessionId session) {
@@ -312,11 +309,19 @@ void SubscriberLoop::install() {
   if (!waiting_) return;
   const auto door = doors_.find(waiting_->grant.session);
   const bool is_closed = door == doors_.end();
-  if (!is_closed && door->second->slabs().size() < waiting_->grant.slab_bytes.size()) return;
+  const auto are_missing = [](const detail::Slabs& slabs, const auto& granted) {
+    return slabs.size() < granted.size();
+  };
+  if (!is_closed && (are_missing(door->second->slabs(), waiting_->grant.slab_bytes) ||
+                     are_missing(door->second->device_slabs(), waiting_->grant.device_slab_bytes))) {
+    return;
+  }
   const protocol::action::Install install = *std::exchange(waiting_, std::nullopt);
   if (is_closed) return refuse(install, Error(Code::unavailable, "its door is closed"));
   const protocol::Grant& grant = install.grant;
-  auto version = detail::make_served_version(model_, grant, door->second->slabs(), architectures_);
+  detail::DeviceSlabs on_device{.slabs = door->second->device_slabs(), .device = std::nullopt};
+  if (const auto& device = door->second->device()) on_device.device = device->info().uuid;
+  auto version = detail::make_served_version(model_, grant, door->second->slabs(), architectures_, on_device);
   if (!version) return refuse(install, std::move(version).error());
   machine_.on_architecture_known((*version)->manifest->architecture->digest());
   if (!options_.subscriber.whole) detail::leave_unserved(**version);
@@ -363,7 +368,8 @@ Update SubscriberLoop::update_of(const detail::ServedVersion& version) const {
   const detail::ServedVersion* before = shelf_.current();
   const bool comparable =
       before != nullptr && before->manifest->architecture->digest() == manifest.architecture->digest();
-  Update update{.version = manifest.name.number, .channel = options_.mapped_channel};
+  Update update{.version = manifest.name.number,
+                .channel = version.device ? std::string(to_string(ChannelKind::cuda_ipc)) : options_.mapped_channel};
   for (const std::uint32_t tensor : manifest.owners.changed_since(comparable ? before->manifest->owners : OwnerMap())) {
     if (!options_.subscriber.whole && !is_served(manifest.architecture->tensors()[tensor].role)) continue;
     ++update.tensors_fetched;

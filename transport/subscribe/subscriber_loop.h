@@ -60,6 +60,7 @@ class SubscriberLoop {
   void forget(VersionNumber number);
   void probe();
   void applied(VersionNumber number);
+  void take_device(const std::shared_ptr<gpu::Device>& device);
 
  private:
   struct ReadAnnouncement {
@@ -79,7 +80,6 @@ class SubscriberLoop {
 
   void open_watches();
   detail::ControlLine::Outcome outcome();
-  void open_door(const protocol::action::OpenDoor& action);
   void close_door(protocol::SessionId session, const Error& why);
   void install();
   void refuse(const protocol::action::Install& install, Error why);
@@ -123,6 +123,7 @@ class SubscriberLoop {
   detail::ControlLine line_;
   std::unique_ptr<Directory::Watch> commits_;  ///< Where announcements come through the directory.
   std::map<protocol::SessionId, std::shared_ptr<shm::DoorGuest>> doors_;
+  std::shared_ptr<gpu::Device> device_;               ///< Versions are mapped in its memory too; null: in none.
   std::optional<protocol::action::Install> waiting_;  ///< Its slabs may still be on their way through the door.
   detail::VersionFetcher fetcher_;
   detail::Scrub scrub_;

@@ -41,6 +41,15 @@ void SubscriberLoop::applied(VersionNumber number) {
   carry_out();
 }
 
+void SubscriberLoop::take_device(const std::shared_ptr<gpu::Device>& device) {
+  if (device_ == nullptr) device_ = device;
+  if (device_->info().uuid != device->info().uuid) return;
+  // Before the publisher hears of it, and may send slabs.
+  for (const auto& [session, door] : doors_) door->take_device(device_);
+  machine_.take_device(device_->info().uuid.text());
+  carry_out();
+}
+
 void SubscriberLoop::probe() {
   machine_.probe(now());
   carry_out();

@@ -155,13 +155,23 @@ std::string subscribers_text(const Json& stat) {
   return table(rows);
 }
 
+/// A line about versions in a GPU's memory; nothing where there are none.
+std::string device_text(const Json& stat) {
+  const std::string why = text(stat, "device_memory_why");
+  const std::uint64_t bytes = number(stat, "device_memory_bytes");
+  if (bytes == 0 && why.empty()) return "";
+  return format("GPU memory {} ({} free){}\n", human_bytes(bytes),
+                human_bytes(number(stat, "device_memory_free_bytes")),
+                why.empty() ? "" : "; the last version is in host memory alone: " + printable(why));
+}
+
 std::string screen(const std::string& model, const Json& stat, const std::string& rates) {
-  return format("{}@{}  {}\n{}{} versions, {} published, {} skipped{}\narena {} ({} free, {} locked)\n\n{}\n", model,
+  return format("{}@{}  {}\n{}{} versions, {} published, {} skipped{}\narena {} ({} free, {} locked)\n{}\n{}\n", model,
                 number(stat, "newest"), human_bytes(number(stat, "model_bytes")), current_text(stat),
                 number(stat, "versions_published"), human_bytes(number(stat, "bytes_published")),
                 number(stat, "versions_skipped"), rates, human_bytes(number(stat, "arena_bytes")),
                 human_bytes(number(stat, "arena_free_bytes")), human_bytes(number(stat, "locked_bytes")),
-                subscribers_text(stat));
+                device_text(stat), subscribers_text(stat));
 }
 
 class TopView {
@@ -242,7 +252,8 @@ void add_top(CLI::App& root, Program& program) {
   add_security(command, arguments->security, arguments->at, AddressUse::connect);
   command.footer(
       "A line of JSON per update: model, newest, model_bytes, versions_published, versions_skipped, bytes_published,\n"
-      "arena_bytes, arena_free_bytes, locked_bytes, subscribers [{label, pid, every, silent, serving, held,\n"
+      "arena_bytes, arena_free_bytes, locked_bytes, device_memory_bytes, device_memory_free_bytes,\n"
+      "device_memory_why, subscribers [{label, pid, every, silent, serving, held,\n"
       "queued_versions, gaps, channel, channel_why, serves, member, epoch, staged, failed, behind, failures,\n"
       "staleness_ms}],\n"
       "current {epoch, version, hold, kept}, candidate, activation_failure, mixed_ms, directory (its state).");

@@ -26,7 +26,8 @@ std::vector<Message> one_of_each() {
             .door_token = 8,
             .channels = 5,
             .staged = true,
-            .serves = "tcp://10.0.0.1:7"},
+            .serves = "tcp://10.0.0.1:7",
+            .device = "GPU-1"},
       Want{.session = 1,
            .request = 2,
            .after = 3,
@@ -62,7 +63,9 @@ std::vector<Message> one_of_each() {
             .slab_bytes = {0, 100},
             .gap_before = 5,
             .publish_started_ns = 6,
-            .announced_ns = 7},
+            .announced_ns = 7,
+            .device_places = {{.slab = 0, .offset = 32, .bytes = 4}},
+            .device_slab_bytes = {36}},
       Grant{.grant = 3, .number = 4, .epoch = 8, .channel = ChannelKind::zmq, .lease = 9},
       Refusal{.session = 1, .request = 2, .code = Code::not_found, .message = "no", .newest = 3, .current = current},
       Pong{.session = 1, .incarnation = 2, .newest = 3, .current = current, .candidate = 4, .turn = 5, .ping_ns = -6},
@@ -118,6 +121,9 @@ TEST(Messages, EveryFieldComesThrough) {
   EXPECT_EQ(grant.architecture.size(), 1u);
   EXPECT_EQ(grant.places, (std::vector<SegmentPlace>{{.slab = 1, .offset = 64, .bytes = 36}}));
   EXPECT_EQ(grant.slab_bytes, (std::vector<std::uint64_t>{0, 100}));
+  EXPECT_EQ(hello.device, "GPU-1");
+  EXPECT_EQ(grant.device_places, (std::vector<SegmentPlace>{{.slab = 0, .offset = 32, .bytes = 4}}));
+  EXPECT_EQ(grant.device_slab_bytes, std::vector<std::uint64_t>{36});
   EXPECT_EQ(grant.gap_before, 5u);
   EXPECT_EQ(grant.publish_started_ns, 6);
   EXPECT_EQ(grant.announced_ns, 7);
@@ -193,6 +199,14 @@ TEST(Messages, WhatIsBeyondALimitIsCorrupt) {
   EXPECT_TRUE(is_corrupt(Activate{.model = "demo", .within_ms = kWithinMsMax + 1}));
   EXPECT_TRUE(is_corrupt(
       Grant{.grant = 1, .number = 1, .places = {{.slab = 0, .offset = 0, .bytes = 1}}, .slab_bytes = {1}, .lease = 1}));
+  EXPECT_TRUE(is_corrupt(Grant{.grant = 1, .number = 1, .device_places = {{}}})) << "more than there are tensors";
+  EXPECT_TRUE(is_corrupt(Grant{.grant = 1,
+                               .number = 1,
+                               .places = {{.slab = 0, .offset = 0, .bytes = 1}},
+                               .slab_bytes = {1},
+                               .device_places = {{.slab = 0, .offset = 0, .bytes = 2}},
+                               .device_slab_bytes = {1}}));
+  EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .device = std::string(257, 'a')}));
   EXPECT_TRUE(is_corrupt(Hello{.model = ""}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "../etc"}));
   EXPECT_TRUE(is_corrupt(Hello{.model = "demo", .label = std::string(257, 'a')}));

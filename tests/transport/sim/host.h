@@ -18,6 +18,9 @@
 namespace freshet::sim {
 
 inline constexpr const char* kModel = "demo";
+/// The trainer's GPU, and one that a neighbour may have instead.
+inline constexpr const char* kDevice = "GPU-a";
+inline constexpr const char* kOtherDevice = "GPU-b";
 
 /// A rule of the protocol that a run breaks on purpose.
 enum class Sabotage {
@@ -28,6 +31,7 @@ enum class Sabotage {
   forget_gap,               ///< An `every` subscriber is told of no gaps.
   lose_freed_segments,      ///< What is free never comes back.
   never_unpin,              ///< A subscriber keeps versions that nobody reads.
+  reuse_device_memory,      ///< A segment of device memory is free before its version is.
   write_in_place,           ///< The trainer writes into the newest version's segments.
   close_lease_early,        ///< A lease is said to be closed while a fetch still reads under it.
   never_close_lease,        ///< Nobody says that a lease is closed.

@@ -20,6 +20,7 @@ TEST(ProtocolSimulation, EveryPropertyHoldsThroughTheStorm) {
     sum.versions += outcome.versions;
     sum.installs += outcome.installs;
     sum.fetches += outcome.fetches;
+    sum.installs_on_device += outcome.installs_on_device;
     sum.gaps += outcome.gaps;
     sum.skipped += outcome.skipped;
     sum.shed += outcome.shed;
@@ -28,13 +29,16 @@ TEST(ProtocolSimulation, EveryPropertyHoldsThroughTheStorm) {
   });
   if (HasFatalFailure()) return;
   std::cout << format(
-      "{}: {} versions of {} incarnations, {} installs, {} fetched, {} in gaps, {} skipped, {} times shed\n",
-      storm.seeds(), sum.versions, sum.incarnations, sum.installs, sum.fetches, sum.gaps, sum.skipped, sum.shed);
+      "{}: {} versions of {} incarnations, {} installs, {} fetched, {} on the device, {} in gaps, {} skipped, {} times "
+      "shed\n",
+      storm.seeds(), sum.versions, sum.incarnations, sum.installs, sum.fetches, sum.installs_on_device, sum.gaps,
+      sum.skipped, sum.shed);
   // A storm in which nothing happens would prove nothing.
   EXPECT_GT(sum.versions, 20 * runs);
   EXPECT_GT(sum.installs, 40 * runs);
   EXPECT_GT(sum.fetches, 20 * runs);
   if (runs >= 20) {
+    EXPECT_GT(sum.installs_on_device, 2 * runs);
     EXPECT_GT(sum.incarnations, 2 * runs);
     EXPECT_GT(sum.gaps, runs);
     EXPECT_GT(sum.skipped, 0u);
@@ -59,6 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"forget_gap", Sabotage::forget_gap, "accounted for"},
                       Broken{"lose_freed_segments", Sabotage::lose_freed_segments, "bytes are live"},
                       Broken{"never_unpin", Sabotage::never_unpin, "are kept"},
+                      Broken{"reuse_device_memory", Sabotage::reuse_device_memory, "could read it"},
                       Broken{"write_in_place", Sabotage::write_in_place, "torn"},
                       Broken{"close_lease_early", Sabotage::close_lease_early, "fetch from"},
                       Broken{"never_close_lease", Sabotage::never_close_lease, "are kept"},

@@ -30,7 +30,7 @@ void SimPublisher::start() {
   }
   const std::uint64_t copies = (host_.refusals ? 2 + host_.subscribers.size() : 2) + host_.world.random(5);
   const auto free = [this](std::span<const SegmentIndex> segments) {
-    for (const SegmentIndex segment : segments) life_->pool.release(segment);
+    for (const SegmentIndex segment : segments) release(segment);
   };
   life_ =
       std::make_unique<Life>(host_, process_,
@@ -42,6 +42,14 @@ void SimPublisher::start() {
                                           .record = &host_.current,
                                           .on_free = free},
                              SegmentPool::Options{.limit_bytes = copies * model_bytes(*host_.architecture)});
+  if (host_.world.chance(0.7)) {
+    // One slab, of one to four copies, so that some versions find no room there.
+    const std::uint64_t bytes = (1 + host_.world.random(4)) * model_bytes(*host_.architecture);
+    life_->on_device.raise_limit(bytes);
+    FRESHET_CHECK(life_->on_device.add_slab(bytes).has_value());
+    life_->memory->on_device = std::make_shared<ArenaMemory>();
+    life_->memory->on_device->slabs.emplace_back(bytes);
+  }
   for (std::uint32_t tensor = 0; tensor < weights_.size(); ++tensor) changed_.insert(tensor);
   process_.post(milliseconds(1), [this] { train(); });
 }
@@ -72,6 +80,7 @@ void SimPublisher::begin_capture() {
     ++skipped_;
     return abandon(capture);
   }
+  acquire_on_device(capture);
   for (std::size_t i = 0; i < capture.tensors.size(); ++i) write(capture.segments[i], capture.tensors[i], false);
   life_->capture = std::move(capture);
   break_rules();
@@ -86,6 +95,29 @@ bool SimPublisher::acquire(Capture& capture, std::uint32_t tensor) {
   capture.tensors.push_back(tensor);
   capture.segments.push_back(*segment);
   return true;
+}
+
+void SimPublisher::release(SegmentIndex segment) {
+  if ((segment & kOnDevice) == 0) return life_->pool.release(segment);
+  life_->on_device.release(segment & ~kOnDevice);
+}
+
+void SimPublisher::acquire_on_device(Capture& capture) {
+  if (life_->memory->on_device == nullptr) return;
+  for (const std::uint32_t tensor : capture.tensors) {
+    const auto segment = life_->on_device.acquire(tensor, weights_[tensor].size());
+    if (!segment) {
+      for (const SegmentIndex taken : std::exchange(capture.on_device, {})) release(taken);
+      return;
+    }
+    capture.on_device.push_back(*segment | kOnDevice);
+  }
+  for (std::size_t i = 0; i < capture.tensors.size(); ++i) {
+    const std::uint32_t tensor = capture.tensors[i];
+    const SegmentPlace& place = place_on_device(capture.on_device[i]);
+    host_.check_write(*life_->memory->on_device, place, tensor);
+    std::ranges::copy(weights_[tensor], life_->memory->on_device->at(place).begin());
+  }
 }
 
 bool SimPublisher::make_room(std::uint64_t bytes) {
@@ -110,7 +142,7 @@ void SimPublisher::write(SegmentIndex segment, std::uint32_t tensor, bool second
 }
 
 void SimPublisher::abandon(const Capture& capture) {
-  for (const SegmentIndex segment : capture.segments) life_->pool.release(segment);
+  for (const SegmentIndex segment : capture.segments) release(segment);
 }
 
 void SimPublisher::commit() {
@@ -131,11 +163,25 @@ void SimPublisher::commit() {
   protocol::CommittedVersion version{.encoded_manifest = encode(manifest)};
   version.manifest = std::make_shared<const Manifest>(std::move(manifest));
   version.segments = base == nullptr ? std::vector<SegmentIndex>(weights_.size()) : base->segments;
+  version.segments.resize(weights_.size());
   for (std::size_t i = 0; i < capture.tensors.size(); ++i) {
     life.pool.seal(capture.segments[i]);
     version.segments[capture.tensors[i]] = capture.segments[i];
+    life.device_segments.erase(capture.tensors[i]);
+    if (capture.on_device.empty()) continue;
+    life.on_device.seal(capture.on_device[i] & ~kOnDevice);
+    life.device_segments[capture.tensors[i]] = capture.on_device[i];
   }
   for (const SegmentIndex segment : version.segments) version.places.push_back(life.pool.place(segment));
+  if (!life.device_segments.empty()) {
+    version.device = kDevice;
+    version.device_places.resize(weights_.size());
+    version.device_slab_bytes = {life.memory->on_device->slabs[0].size()};
+  }
+  for (const auto& [tensor, segment] : life.device_segments) {
+    version.device_places[tensor] = place_on_device(segment);
+    version.segments.push_back(segment);
+  }
   for (const auto& slab : life.memory->slabs) version.slab_bytes.push_back(slab.size());
   changed_.clear();
   host_.oracle.committed(number, id.incarnation, weights_);
@@ -143,6 +189,10 @@ void SimPublisher::commit() {
 }
 
 void SimPublisher::break_rules() {
+  if (host_.sabotage == Sabotage::reuse_device_memory && !life_->device_segments.empty()) {
+    const auto& [tensor, segment] = *life_->device_segments.begin();
+    host_.check_write(*life_->memory->on_device, place_on_device(segment), tensor);
+  }
   if (host_.sabotage != Sabotage::write_in_place || !host_.world.chance(0.3)) return;
   if (const auto* newest = machine().versions().newest()) {
     life_->memory->at(life_->pool.place(newest->segments[0]))[0] ^= std::byte{1};

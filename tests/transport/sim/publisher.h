@@ -32,6 +32,9 @@ class SimPublisher : public Source {
   VersionNumber newest() const { return machine().versions().newest()->manifest->name.number; }
   std::uint64_t live_bytes() const { return life_->pool.slab_bytes() - life_->pool.free_bytes(); }
   std::uint64_t slab_bytes() const { return life_->pool.slab_bytes(); }
+  std::uint64_t live_bytes_on_device() const { return life_->on_device.slab_bytes() - life_->on_device.free_bytes(); }
+  /// REQUIRES: it lies in device memory.
+  std::uint64_t bytes_on_device(SegmentIndex segment) const { return place_on_device(segment).bytes; }
   std::uint64_t skipped() const { return skipped_; }
   std::uint64_t shed() const { return shed_; }
 
@@ -40,11 +43,14 @@ class SimPublisher : public Source {
   struct Capture {
     std::vector<std::uint32_t> tensors;
     std::vector<SegmentIndex> segments;
+    std::vector<SegmentIndex> on_device;  ///< Of all these tensors, or of none.
   };
   struct Life {
     Life(Host& host, Process& process, Hub::Options options, SegmentPool::Options pool_options)
         : pool(pool_options), memory(options.memory), hub(host, process, std::move(options)) {}
     SegmentPool pool;
+    SegmentPool on_device{{.limit_bytes = 0}};
+    std::map<std::uint32_t, SegmentIndex> device_segments;  ///< By tensor, of the newest version.
     std::shared_ptr<ArenaMemory> memory;
     Hub hub;
     std::uint64_t sequence = 0;
@@ -54,6 +60,11 @@ class SimPublisher : public Source {
   void train();
   void begin_capture();
   bool acquire(Capture& capture, std::uint32_t tensor);
+  void acquire_on_device(Capture& capture);
+  void release(SegmentIndex segment);
+  const SegmentPlace& place_on_device(SegmentIndex segment) const {
+    return life_->on_device.place(segment & ~kOnDevice);
+  }
   bool make_room(std::uint64_t bytes);
   void write(SegmentIndex segment, std::uint32_t tensor, bool second_half);
   void commit();

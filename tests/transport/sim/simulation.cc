@@ -86,6 +86,7 @@ class Simulation {
       outcome.installs += subscriber->installs();
       outcome.gaps += subscriber->gaps();
       outcome.fetches += subscriber->fetches();
+      outcome.installs_on_device += subscriber->installs_on_device();
     }
     return outcome;
   }
@@ -107,8 +108,9 @@ class Simulation {
   /// On the trainer's host. In half of the runs they can fetch too, should their doors not open.
   void add_neighbours() {
     const std::uint32_t channels = host_.world.chance(0.5) ? kAll : protocol::bit(ChannelKind::shm);
-    add({.label = "fast", .channels = channels});
-    add({.label = "pinning", .pin_max = milliseconds(1000), .channels = channels});
+    add({.label = "fast", .channels = channels, .device = kDevice});
+    add({.label = "pinning", .pin_max = milliseconds(1000), .channels = channels, .device = kDevice});
+    add({.label = "other-gpu", .channels = channels, .device = kOtherDevice});
     add({.label = "slow-every", .mode = Mode::every, .take_max = milliseconds(300), .channels = channels});
     add({.label = "sink", .mode = Mode::every, .stores = true, .take_max = milliseconds(20), .channels = channels});
   }
@@ -209,7 +211,7 @@ class Simulation {
   }
 
   void check_nothing_leaked() {
-    check_kept(*publisher_, publisher_->live_bytes());
+    check_kept(*publisher_, publisher_->live_bytes() + publisher_->live_bytes_on_device());
     for (SimRelay* relay : relays_) {
       if (relay != stopped_) check_kept(*relay, relay->arena().live_bytes());
     }
@@ -239,8 +241,10 @@ class Simulation {
     std::uint64_t wanted = 0;
     for (const VersionNumber number : versions.numbers()) {
       const auto& segments = versions.find(number)->segments;
-      for (std::uint32_t tensor = 0; tensor < segments.size(); ++tensor) {
-        if (named.insert(segments[tensor]).second) wanted += host_.architecture->tensors()[tensor].bytes();
+      for (std::uint32_t i = 0; i < segments.size(); ++i) {
+        if (!named.insert(segments[i]).second) continue;
+        const bool is_on_device = (segments[i] & kOnDevice) != 0;
+        wanted += is_on_device ? publisher_->bytes_on_device(segments[i]) : host_.architecture->tensors()[i].bytes();
       }
     }
     if (live == wanted) return;

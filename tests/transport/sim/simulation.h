@@ -16,7 +16,8 @@ struct Outcome {
   std::string violation;  ///< Empty when every property held.
   std::uint64_t versions = 0;
   std::uint64_t installs = 0;
-  std::uint64_t fetches = 0;  ///< Installs of what came over a data channel.
+  std::uint64_t fetches = 0;             ///< Installs of what came over a data channel.
+  std::uint64_t installs_on_device = 0;  ///< Of versions that lie in the trainer's device memory too.
   std::uint64_t gaps = 0;
   std::uint64_t skipped = 0;
   std::uint64_t shed = 0;

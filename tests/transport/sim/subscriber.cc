@@ -35,6 +35,11 @@ void SimSubscriber::start() {
   life_->machine.on_start(host_.world.now());
   pump();
   if (kind_.mode == Mode::latest) schedule_read();
+  if (kind_.device.empty()) return;
+  process_.post(host_.world.between(Duration(0), milliseconds(500)), [this] {
+    life_->machine.take_device(kind_.device);
+    pump();
+  });
 }
 
 void SimSubscriber::kill() {
@@ -158,6 +163,10 @@ void SimSubscriber::carry_out(protocol::action::Install install) {
 
 void SimSubscriber::map(const protocol::action::Install& install, const MappedPointer& mapped) {
   mapped->places = install.grant.places;
+  mapped->device_places = install.grant.device_places;
+  if (!mapped->device_places.empty() && kind_.device != kDevice) {
+    host_.world.violated(format("{} was granted memory of {}", kind_.label, kDevice));
+  }
   const auto memory = life_->memories.find(install.grant.session);
   if (memory != life_->memories.end()) mapped->memory = memory->second;
   life_->readable.insert(mapped);
@@ -234,7 +243,8 @@ void SimSubscriber::finish(const protocol::Grant& grant, bool stage, const Mappe
   const std::uint64_t gaps = life_->machine.position().gaps();
   life_->machine.on_installed(grant.session, grant.number, status, host_.world.now());
   // A version that was refused counts in the next one's gap, wherever that comes from.
-  if (!status && life_->machine.position().gaps() != gaps && stored_from_ != life_->incarnations.at(grant.session)) stored_from_ = 0;
+  if (!status && life_->machine.position().gaps() != gaps && stored_from_ != life_->incarnations.at(grant.session))
+    stored_from_ = 0;
   if (status && !stage) {
     if (kind_.mode == Mode::every) account(grant, *mapped->manifest);
     if (mapped->fetched) on_fetched(*mapped, grant);
@@ -294,6 +304,7 @@ void SimSubscriber::serve(const MappedPointer& mapped, std::uint64_t epoch) {
   }
   life_->highest = pair;
   ++installs_;
+  if (!mapped->device_places.empty()) ++installs_on_device_;
   if (mapped->fetched) ++fetches_;
   const MappedPointer before = std::exchange(life_->served, mapped);
   look(*mapped);
@@ -364,6 +375,12 @@ void SimSubscriber::look(const Mapped& mapped) const {
     if (!std::equal(bytes.begin(), bytes.end(), wanted.begin(), wanted.end())) {
       host_.world.violated(format("{} reads {}: tensor {} is torn", kind_.label, mapped.number, tensor));
     }
+    if (mapped.device_places.empty() || mapped.device_places[tensor].bytes == 0) continue;
+    const MutableBytes on_device = mapped.memory->on_device->at(mapped.device_places[tensor]);
+    if (!std::equal(on_device.begin(), on_device.end(), wanted.begin(), wanted.end())) {
+      host_.world.violated(
+          format("{} reads {}: tensor {} is torn in device memory", kind_.label, mapped.number, tensor));
+    }
   }
 }
 
@@ -388,7 +405,9 @@ bool SimSubscriber::could_read(const ArenaMemory& memory, const SegmentPlace& pl
   if (!process_.alive()) return false;
   const auto overlaps = [&](const SegmentPlace& other) { return overlap(place, other); };
   return std::any_of(life_->readable.begin(), life_->readable.end(), [&](const MappedPointer& mapped) {
-    return mapped->memory.get() == &memory && std::any_of(mapped->places.begin(), mapped->places.end(), overlaps);
+    if (mapped->memory == nullptr) return false;
+    if (mapped->memory->on_device.get() == &memory) return std::ranges::any_of(mapped->device_places, overlaps);
+    return mapped->memory.get() == &memory && std::ranges::any_of(mapped->places, overlaps);
   });
 }
 

@@ -28,6 +28,7 @@ class SimSubscriber {
     std::string host = "here";
     std::uint32_t channels = protocol::bit(protocol::ChannelKind::shm);
     std::vector<std::string> sources = {"trainer"};  ///< In order of preference, as its directory says.
+    std::string device = {};                         ///< The GPU whose memory it maps too; empty: none.
   };
   SimSubscriber(Host& host, Kind kind);
   virtual ~SimSubscriber() = default;
@@ -76,6 +77,7 @@ class SimSubscriber {
   std::uint64_t installs() const { return installs_; }
   std::uint64_t gaps() const { return gaps_; }
   std::uint64_t fetches() const { return fetches_; }
+  std::uint64_t installs_on_device() const { return installs_on_device_; }
   const OwnArena& arena() const { return life_->fetcher.arena(); }
 
  protected:
@@ -87,6 +89,7 @@ class SimSubscriber {
     std::shared_ptr<const Manifest> manifest;
     std::shared_ptr<ArenaMemory> memory;
     std::vector<SegmentPlace> places;
+    std::vector<SegmentPlace> device_places;
     std::uint64_t pins = 0;
     std::uint64_t epoch = 0;  ///< Under which it was granted.
     bool abandoned = false;
@@ -159,6 +162,7 @@ class SimSubscriber {
   std::uint64_t installs_ = 0;
 
   std::uint64_t fetches_ = 0;
+  std::uint64_t installs_on_device_ = 0;
 
   // A sink's repository, and what any `every` subscriber knows of what it missed.
   VersionNumber stored_ = 0;

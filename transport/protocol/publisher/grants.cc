@@ -13,10 +13,10 @@ constexpr std::size_t kGrantSlackBytes = 4096;
 
 bool fits_on_wire(const CommittedVersion& version) {
   const std::size_t bytes = version.encoded_manifest.size() + version.manifest->architecture->encoded().size() +
-                            version.places.size() * sizeof(SegmentPlace) +
-                            version.slab_bytes.size() * sizeof(std::uint64_t);
+                            (version.places.size() + version.device_places.size()) * sizeof(SegmentPlace) +
+                            (version.slab_bytes.size() + version.device_slab_bytes.size()) * sizeof(std::uint64_t);
   return version.encoded_manifest.size() <= kManifestBytesMax && version.slab_bytes.size() <= kSlabsMax &&
-         bytes + kGrantSlackBytes <= kMessageBytesMax;
+         version.device_slab_bytes.size() <= kSlabsMax && bytes + kGrantSlackBytes <= kMessageBytesMax;
 }
 
 std::vector<std::byte> copy_of(Bytes bytes) { return {bytes.begin(), bytes.end()}; }
@@ -132,6 +132,8 @@ void Grants::send(PublisherSession& session, const Want& want, VersionNumber num
   const std::uint64_t grant_id = mapped ? session.grant(number, versions_) : session.grant(number, lease);
   const HeldVersions::Record& record = versions_.record_of(number);
   const CommittedVersion& version = record.version;
+  const bool maps_device = mapped && !version.device_places.empty() && version.device == session.hello().device;
+  if (mapped) session.channel = maps_device ? ChannelKind::cuda_ipc : ChannelKind::shm;
   const Architecture& architecture = *version.manifest->architecture;
   const auto& known = want.known_architectures;
   const bool has_architecture = std::find(known.begin(), known.end(), architecture.digest()) != known.end();
@@ -149,7 +151,9 @@ void Grants::send(PublisherSession& session, const Want& want, VersionNumber num
                   .announced_ns = record.announced_ns,
                   .epoch = epoch_of(session, want),
                   .channel = want.channel,
-                  .lease = lease});
+                  .lease = lease,
+                  .device_places = maps_device ? version.device_places : std::vector<SegmentPlace>(),
+                  .device_slab_bytes = maps_device ? version.device_slab_bytes : std::vector<std::uint64_t>()});
 }
 
 }  // namespace freshet::protocol

@@ -7,6 +7,7 @@
 /// Rules:
 ///   - A version is granted to be mapped only to a session whose door is open. It is held before the Grant that names
 ///     it is handed out as an action, so that no segment of it can become free on the way.
+///   - Such a session that named a GPU is granted the places in that GPU's memory too, if the version has some there.
 ///   - A Want that names another channel than shm needs no door. Its Grant carries a lease, and no places.
 ///   - What all sessions share, one cannot use up. A session has at most `leases_per_session_max` leases, and the
 ///     sessions of one key have leases on at most `leased_versions_per_key_max` versions: a Want beyond that is refused

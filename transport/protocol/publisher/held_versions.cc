@@ -81,7 +81,7 @@ std::uint64_t HeldVersions::release(VersionNumber number, HolderId holder) {
   const std::unordered_set<SegmentIndex> gone(freed.begin(), freed.end());
   std::uint64_t bytes = 0;
   const CommittedVersion& version = record->second.version;
-  for (std::size_t i = 0; i < version.segments.size(); ++i) {
+  for (std::size_t i = 0; i < version.places.size(); ++i) {
     if (gone.contains(version.segments[i])) bytes += version.places[i].bytes;
   }
   freed_.insert(freed_.end(), freed.begin(), freed.end());

@@ -30,10 +30,15 @@ namespace freshet::protocol {
 struct CommittedVersion {
   std::shared_ptr<const Manifest> manifest;
   std::vector<std::byte> encoded_manifest;
-  std::vector<SegmentIndex> segments;     ///< By tensor index.
-  std::vector<SegmentPlace> places;       ///< Of those.
+  std::vector<SegmentIndex> segments;     ///< By tensor index; then those in device memory, in any order.
+  std::vector<SegmentPlace> places;       ///< Of the former.
   std::vector<std::uint64_t> slab_bytes;  ///< Of every slab so far.
   std::int64_t publish_started_ns = 0;
+  /// As Hello::device, Grant::device_places and Grant::device_slab_bytes have it. A version is committed when its copy
+  /// in host memory exists, so these places are never its only ones, and every session may be granted it.
+  std::string device;
+  std::vector<SegmentPlace> device_places;
+  std::vector<std::uint64_t> device_slab_bytes;
   /// Versions between the one committed before and this one that this publisher never had and never will have: a
   /// relay's own gaps. An upper bound where it does not know.
   std::uint64_t missed_before = 0;

@@ -29,7 +29,7 @@ PublisherMachine::PublisherMachine(Options options)
 
 void PublisherMachine::on_committed(Committed version, Time now) {
   FRESHET_CHECK(version.manifest != nullptr && version.manifest->architecture != nullptr);
-  FRESHET_CHECK(version.segments.size() == version.places.size());
+  FRESHET_CHECK(version.segments.size() >= version.places.size());
   const VersionNumber number = version.manifest->name.number;
   grants_.on_committed(number, version.missed_before);
   arrived_ = true;
@@ -116,7 +116,8 @@ void PublisherMachine::on(PublisherSession& session, const Want& want, Time now)
   if (!session.accept_request(want.request)) return;
   session.waiting.reset();
   session.postponed.reset();
-  session.channel = want.channel;
+  // Which memory it maps is the grant's matter.
+  if (!is_mapped(want.channel) || !is_mapped(session.channel)) session.channel = want.channel;
   if (want.serving != 0) {
     session.serving = want.serving;
     session.staleness.update(want.serving, announced_);

@@ -46,7 +46,8 @@ class PublisherMachine {
   PublisherMachine& operator=(const PublisherMachine&) = delete;
 
   /// A version was sealed. Becomes the newest, is announced, and is queued for `every` sessions.
-  /// REQUIRES: numbered above every version before it; as many segments and places as the architecture has tensors.
+  /// REQUIRES: numbered above every version before it; as many places as the architecture has tensors, and a segment
+  /// for each.
   using Committed = CommittedVersion;
   void on_committed(Committed version, Time now);
 

@@ -40,6 +40,8 @@ class PublisherSession {
   const Peer& peer() const { return peer_; }
   void move_to(Peer peer) { peer_ = std::move(peer); }
   const Hello& hello() const { return hello_; }
+  /// Another Hello of the session named that GPU.
+  void take_device(std::string device) { hello_.device = std::move(device); }
   std::uint64_t token() const { return token_; }
   const std::string& key() const { return key_; }  ///< Whose it is; empty where there are no keys.
   bool can_fetch(ChannelKind by) const { return (common_channels_ & bit(by)) != 0; }
@@ -47,7 +49,7 @@ class PublisherSession {
 
   bool door_open = false;
   bool has_left = false;                   ///< It wants nothing more, and reads what it holds until the door closes.
-  ChannelKind channel = ChannelKind::shm;  ///< Of its last Want.
+  ChannelKind channel = ChannelKind::shm;  ///< Of its last Want; cuda_ipc where it mapped device memory last.
   std::optional<Want> waiting;             ///< Answered when something else is current than it has.
   struct Postponed {
     Want want;
@@ -118,7 +120,7 @@ class PublisherSession {
 
   Peer peer_;
   // Constant after construction.
-  Hello hello_;
+  Hello hello_;  ///< But its device.
   std::uint32_t common_channels_;
   HolderId holder_;
   std::uint64_t token_;

@@ -16,6 +16,7 @@ Result<const PublisherSession*> PublisherSessions::admit(const Peer& peer, Hello
     if (session.has_left || (session.peer() != peer && !proved)) return nullptr;
     session.move_to(peer);
     session.hear(now);
+    session.take_device(std::move(hello.device));
     see_number(hello.highest_seen);
     return &session;
   }
@@ -150,7 +151,7 @@ bool PublisherSessions::on_door_closed(SessionId id) {
   if (entry == sessions_.end() || !entry->second.door_open) return false;
   PublisherSession& session = entry->second;
   session.door_open = false;
-  const bool wants_more = session.hello().mode == Mode::every || session.channel != ChannelKind::shm;
+  const bool wants_more = session.hello().mode == Mode::every || !is_mapped(session.channel);
   if (!session.can_fetch() || !wants_more || session.has_left) {
     end(id);
     return true;

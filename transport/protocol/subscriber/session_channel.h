@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/protocol/channel_selector.h"
@@ -26,6 +27,10 @@ class SessionChannel {
   bool has_other(Time now) const;
   bool has_better(Time now) const;
   void leave() { channel_.reset(); }
+
+  /// From now on versions are mapped in that GPU's memory too. False: it was so before.
+  bool take_device(const std::string& uuid) { return std::exchange(device_, uuid) != uuid; }
+  const std::string& device() const { return device_; }
 
   void ask(Time now);
   void on_open() { channel_->open = true; }
@@ -69,6 +74,7 @@ class SessionChannel {
   bool same_host_ = false;
   std::optional<Channel> channel_;
   std::string refusal_;
+  std::string device_;
 };
 
 }  // namespace freshet::protocol

@@ -96,6 +96,10 @@ class SubscriberMachine {
   /// Somebody whom this process serves has seen that number: the publisher is told with the next Hello, and at once
   /// when it is there.
   void on_higher_seen(VersionNumber number, Time now);
+  /// From now on this process maps versions in that GPU's memory too, by its UUID, where the publisher has them there.
+  void take_device(const std::string& uuid) {
+    if (channel().take_device(uuid)) session_.repeat_hello();
+  }
   /// The directory says that this is current; only a later epoch is news. A publisher that is silent may have swapped
   /// it, and a version that is staged, or served already, need not wait for its word.
   void on_record(const Current& pair, Time now) { versions_.on_record(pair, now); }

@@ -59,11 +59,14 @@ void SubscriberSession::give_up(Time now) {
 
 void SubscriberSession::say_hello(Time now) {
   hello_at_ = now + options_.retry_after;
+  told_device_ = channel_.device();
   out_.send(hello_for(sessions_.current(), door_token_));
 }
 
 void SubscriberSession::repeat_hello() {
-  if (is_following()) out_.send(hello_for(sessions_.current(), door_token_));
+  if (!is_following()) return;
+  told_device_ = channel_.device();
+  out_.send(hello_for(sessions_.current(), door_token_));
 }
 
 Hello SubscriberSession::hello_for(SessionId session, std::uint64_t door_token) const {
@@ -79,7 +82,8 @@ Hello SubscriberSession::hello_for(SessionId session, std::uint64_t door_token) 
           .channels = channel_.selector().options().usable,
           .staged = options_.staged,
           .serves = options_.serves,
-          .owed_all = position_.is_owed_all()};
+          .owed_all = position_.is_owed_all(),
+          .device = channel_.device()};
 }
 
 bool SubscriberSession::takes(const Welcome& welcome, Time now) {
@@ -162,6 +166,7 @@ bool SubscriberSession::on_door_open(SessionId session, Time now) {
   channel_.on_open();
   hello_at_ = std::min(hello_at_, now + options_.retry_after / kNextHelloParts);
   phase_ = Phase::following;
+  if (told_device_ != channel_.device()) repeat_hello();
   return true;
 }
 

@@ -119,6 +119,7 @@ class SubscriberSession {
   Heartbeats beats_;
   std::optional<Time> last_heard_;
   std::string last_refusal_;
+  std::string told_device_;  ///< By the last Hello.
   bool connected_ = false;
   bool elsewhere_ = false;
 };

@@ -150,7 +150,9 @@ Result<std::vector<DeviceTensors::Change>> DeviceTensors::changes_in(const Snaps
                                                     rows_[row].tensor.spec.name, named(snapshot)));
     }
     if (rows_[row].owner == manifest.owners[tensor]) continue;
-    changes.push_back({.row = row, .tensor = tensor, .from = from});
+    const Bytes near = snapshot.device_bytes(tensor, device_->info().uuid);
+    changes.push_back(
+        {.row = row, .tensor = tensor, .from = near.empty() ? from : near, .is_on_device = !near.empty()});
   }
   return changes;
 }
@@ -165,6 +167,8 @@ Result<std::vector<bool>> DeviceTensors::registered(const Snapshot& snapshot, st
   std::vector<bool> answers(changes.size());
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const Bytes from = changes[i].from;
+    answers[i] = changes[i].is_on_device;
+    if (answers[i]) continue;
     auto after = std::upper_bound(slabs.begin(), slabs.end(), from.data(),
                                   [&](const auto* at, const auto& slab) { return before(at, slab.memory.data()); });
     if (from.empty() || after == slabs.begin()) continue;
@@ -189,11 +193,12 @@ Status DeviceTensors::prepare(const Snapshot& snapshot) {
 Result<DeviceTensors::Plan> DeviceTensors::plan(const Snapshot& snapshot, std::vector<Change> changes) {
   FRESHET_ASSIGN(const std::vector<bool> is_registered, registered(snapshot, changes));
   // A device may read registered memory by another address than the host's; the driver's copies know it.
-  const bool launches = has_kernels_ && device_->info().kernels_reach_host;
+  const bool reaches_host = device_->info().kernels_reach_host;
   Plan plan;
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const bool is_small = changes[i].from.size() <= kTogetherBytesMax && !changes[i].from.empty();
-    (is_small && is_registered[i] && launches ? plan.together : plan.alone).push_back(changes[i]);
+    const bool launches = has_kernels_ && is_registered[i] && (reaches_host || changes[i].is_on_device);
+    (is_small && launches ? plan.together : plan.alone).push_back(changes[i]);
   }
   if (plan.together.size() >= kTogetherMin) return plan;
   plan.alone.insert(plan.alone.end(), plan.together.begin(), plan.together.end());

@@ -19,6 +19,9 @@
 /// Pins. The snapshot stays pinned until the device has done its copies; the next call of any function sees that. So a
 /// publisher may write the segments again only then, and a publisher that dies meanwhile takes no byte away.
 ///
+/// Where the publisher's copy lies in this device's memory too (Subscriber::take_device_memory), it is copied from
+/// there, within the device.
+///
 /// The host does wait once: the first refresh from a slab registers the slab with the driver, about 0.2 ms a MiB.
 /// prepare() does it earlier. A slab that cannot be registered is copied through the driver's own pages; refresh() then
 /// takes as long as these copies, and the log says so once.
@@ -119,6 +122,7 @@ class DeviceTensors {
     std::size_t row = 0;
     std::uint32_t tensor = 0;  ///< In the model.
     Bytes from;
+    bool is_on_device = false;  ///< Where `from` lies.
   };
   /// What one refresh has on its way.
   struct Flight {

@@ -414,7 +414,7 @@ void PublisherHub::take_door_events() {
       door_->turn_away(knocked.door);
       continue;
     }
-    door_->admit(knocked.door, knock.session, at->second.slabs);
+    door_->admit(knocked.door, knock.session, at->second.slabs, at->second.device_slabs);
     carry_out(at->second);
   }
   for (const protocol::SessionId session : events.closed) {
@@ -448,6 +448,9 @@ void PublisherHub::carry_out(ServedModel& model) {
     if (auto* message = std::get_if<protocol::action::Send>(&action)) {
       // Whoever is told what is current finds it so in stat().
       if (std::holds_alternative<protocol::Activated>(message->message)) model.tell(standings_);
+      // Its subscriber waits for the slabs that the grant names.
+      const auto* const grant = std::get_if<protocol::Grant>(&message->message);
+      if (grant != nullptr && !grant->device_places.empty()) door_->lend_device_slabs(grant->session);
       send(message->peer, message->message);
     } else if (auto* news = std::get_if<protocol::action::Announce>(&action)) {
       announce(*news);

@@ -11,6 +11,11 @@ namespace {
 constexpr std::size_t kSessionsToldAtOnce = 64;
 constexpr Duration kTellingPause = std::chrono::milliseconds(50);
 
+/// Only these are sent by data channels.
+std::span<const SegmentIndex> in_host_memory(std::span<const SegmentIndex> segments, const Manifest& manifest) {
+  return segments.first(manifest.owners.size());
+}
+
 }  // namespace
 
 ServedModel::ServedModel(protocol::PublisherOptions options, HubModel& its_owner)
@@ -20,9 +25,14 @@ ServedModel::ServedModel(protocol::PublisherOptions options, HubModel& its_owner
       segments(
           serve::ServedSegments::make([&its_owner](std::span<const SegmentIndex> free) { its_owner.on_free(free); })) {}
 
-void ServedModel::take_in(const protocol::CommittedVersion& version, std::vector<shm::SlabReference> all_slabs) {
-  *slabs = std::move(all_slabs);
-  segments->add(version.manifest->owners.owners(), version.segments, owner.bytes_of(version.segments));
+void ServedModel::take_in(const protocol::CommittedVersion& version, const std::vector<shm::SlabReference>& all_slabs) {
+  slabs->clear();
+  device_slabs->clear();
+  for (const shm::SlabReference& slab : all_slabs) {
+    (slab.memory == MemoryKind::device ? device_slabs : slabs)->push_back(slab);
+  }
+  const std::span<const SegmentIndex> of_host = in_host_memory(version.segments, *version.manifest);
+  segments->add(version.manifest->owners.owners(), of_host, owner.bytes_of(of_host));
 }
 
 serve::FetchDesk::Lease ServedModel::lent(const protocol::action::OpenLease& lease) const {
@@ -35,7 +45,7 @@ serve::FetchDesk::Lease ServedModel::lent(const protocol::action::OpenLease& lea
   FRESHET_CHECK(version != nullptr);
   return {.session = lease.session,
           .manifest = version->manifest,
-          .tensors = owner.bytes_of(version->segments),
+          .tensors = owner.bytes_of(in_host_memory(version->segments, *version->manifest)),
           .segments = segments,
           .coming = nullptr};
 }

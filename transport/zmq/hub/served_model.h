@@ -21,13 +21,14 @@ struct ServedModel {
   HubModel& owner;
   std::unique_ptr<protocol::PublisherMachine> machine;
   std::shared_ptr<shm::SlabList> slabs = std::make_shared<shm::SlabList>();
+  std::shared_ptr<shm::SlabList> device_slabs = std::make_shared<shm::SlabList>();
   std::shared_ptr<serve::ServedSegments> segments;
   std::shared_ptr<serve::ComingVersion> coming;  ///< Null when nothing is.
   bool has_changed = true;                       ///< Since its standing was told.
   Time told_at{};
 
   /// Before its machine hears of a version: where the version lies. `all_slabs` are all that exist.
-  void take_in(const protocol::CommittedVersion& version, std::vector<shm::SlabReference> all_slabs);
+  void take_in(const protocol::CommittedVersion& version, const std::vector<shm::SlabReference>& all_slabs);
   bool is_coming(VersionNumber number) const { return coming != nullptr && coming->number() == number; }
   /// What the lease lets its session read.
   serve::FetchDesk::Lease lent(const protocol::action::OpenLease& lease) const;

@@ -52,4 +52,12 @@ void each_publisher_field(Stat& stat, Visit visit) {
   visit("activation_failure", stat.activation_failure);
 }
 
+/// Those that publishers of older releases do not have, so their absence is no error.
+template <typename Stat, typename Visit>
+void each_later_publisher_field(Stat& stat, Visit visit) {
+  visit("device_memory_bytes", stat.device_memory_bytes);
+  visit("device_memory_free_bytes", stat.device_memory_free_bytes);
+  visit("device_memory_why", stat.device_memory_why);
+}
+
 }  // namespace freshet

@@ -10,7 +10,9 @@ std::string to_json(const std::vector<PublisherStat>& models) {
   nlohmann::json list = nlohmann::json::array();
   for (const PublisherStat& model : models) {
     nlohmann::json& row = list.emplace_back(nlohmann::json::object());
-    each_publisher_field(model, [&row](const char* name, const auto& value) { row[name] = value; });
+    const auto write_of_model = [&row](const char* name, const auto& value) { row[name] = value; };
+    each_publisher_field(model, write_of_model);
+    each_later_publisher_field(model, write_of_model);
     row["current"] = {{"epoch", model.current.epoch},
                       {"version", model.current.version},
                       {"hold", model.current.hold},

@@ -67,6 +67,9 @@ bool read_publisher(const json& object, PublisherStat& stat) {
   bool good = object.is_object() && object.contains("current") && object.contains("subscribers");
   if (!good) return false;
   each_publisher_field(stat, [&](const char* name, auto& value) { good = good && read_member(object, name, value); });
+  each_later_publisher_field(stat, [&](const char* name, auto& value) {
+    good = good && (!object.contains(name) || read_member(object, name, value));
+  });
   const json& current = object["current"];
   std::uint64_t mixed_ns = 0;
   good = good && read_member(current, "epoch", stat.current.epoch) &&

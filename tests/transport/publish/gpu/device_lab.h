@@ -86,6 +86,16 @@ class DeviceModel {
   gpu::Memory memory_;
 };
 
+/// What gpu_device_peer publishes: the same bytes for the same seed, in every process.
+inline const std::vector<std::uint64_t> kPeerSizes = {5, 4096, 40'001, 100'003};
+inline Values peer_values(const std::shared_ptr<gpu::Device>& device, std::uint64_t seed) {
+  DeviceModel model(device, kPeerSizes);
+  const gpu::Stream stream = gpu::must(device->create_stream());
+  model.write(stream.handle(), seed);
+  gpu::must(device->drain(kPatience));
+  return model.values();
+}
+
 class DeviceLab : public testing::TestWithParam<gpu::EngineCase> {
  protected:
   void SetUp() override { open(seed_); }
@@ -110,6 +120,7 @@ class DeviceLab : public testing::TestWithParam<gpu::EngineCase> {
     publisher_ = open_publisher({.model = "demo",
                                  .hub_options = {.directory = folder_->path()},
                                  .arena_limit_bytes = arena_limit_bytes,
+                                 .device_memory = device_memory_,
                                  .lock_memory = false,
                                  .gpus = platform_});
     subscriber_ = open_subscriber({.model = "demo", .directory = folder_->path()});
@@ -159,6 +170,7 @@ class DeviceLab : public testing::TestWithParam<gpu::EngineCase> {
 
   const std::uint64_t seed_ = from_environment("FRESHET_GPU_SEED", 1);
   bool registers_ = true;
+  DeviceMemory device_memory_;
   std::shared_ptr<gpu::Platform> platform_;
   gpu::HostPlatform* host_ = nullptr;     ///< Null on a real device.
   std::shared_ptr<gpu::Device> trainer_;  ///< The framework's own: another object than the publisher's.

@@ -18,6 +18,7 @@ namespace freshet::sim {
 /// One publisher life's slabs. Lives as long as anybody maps it, like a memfd.
 struct ArenaMemory {
   std::vector<std::vector<std::byte>> slabs;
+  std::shared_ptr<ArenaMemory> on_device;  ///< A trainer's slabs of device memory; null: it has none.
 
   MutableBytes at(const SegmentPlace& place) {
     return MutableBytes(slabs.at(place.slab)).subspan(place.offset, place.bytes);
