@@ -8,8 +8,9 @@
 
 #include <cstdint>
 #include <functional>
-#include <ostream>
+#include <iostream>
 #include <string>
+#include <vector>
 
 #include "core/base/format.h"
 #include "tests/support/from_environment.h"
@@ -40,6 +41,37 @@ class Storm {
   const std::uint64_t first_ = from_environment("FRESHET_SIM_SEED", 1);
   const std::uint64_t runs_;
 };
+
+/// What runs did, and more than how often they must do it, a run on average: a storm in which nothing happens would
+/// prove nothing.
+template <typename Outcome>
+struct Happening {
+  const char* name;
+  std::uint64_t Outcome::*count;
+  double least = -1;
+};
+
+/// A storm of so many seeds, whose sums are printed. A storm of a few seeds need not do all.
+template <typename Outcome>
+void expect_eventful_storm(std::uint64_t runs, const std::function<Outcome(std::uint64_t seed)>& simulate,
+                           const std::vector<Happening<Outcome>>& happenings) {
+  const Storm storm(runs);
+  std::vector<std::uint64_t> sums(happenings.size());
+  storm.run([&](std::uint64_t seed) {
+    const Outcome outcome = simulate(seed);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += outcome.*happenings[i].count;
+    return outcome.violation;
+  });
+  if (::testing::Test::HasFatalFailure()) return;
+  std::cout << storm.seeds();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    std::cout << (i == 0 ? ": " : ", ") << sums[i] << " " << happenings[i].name;
+    if (storm.runs() * 3 < runs) continue;
+    EXPECT_GT(static_cast<double>(sums[i]), happenings[i].least * static_cast<double>(storm.runs()))
+        << happenings[i].name;
+  }
+  std::cout << "\n";
+}
 
 /// A rule that a simulator breaks, and a part of the violation that its run must end with.
 template <typename Sabotage>

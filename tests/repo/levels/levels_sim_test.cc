@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <iostream>
-
-#include "core/base/format.h"
 #include "tests/repo/levels/levels_simulation.h"
 #include "tests/support/storm.h"
 
@@ -11,43 +8,21 @@ namespace freshet::sim {
 namespace {
 
 TEST(LevelsSimulation, WhatWasAcknowledgedIsRestored) {
-  const test::Storm storm(60);
-  const std::uint64_t runs = storm.runs();
-  LevelsOutcome sum;
-  storm.run([&sum](std::uint64_t seed) {
-    const LevelsOutcome outcome = simulate_levels(seed, LevelsSabotage::none);
-    sum.events += outcome.events;
-    sum.lives += outcome.lives;
-    sum.captured += outcome.captured;
-    sum.local += outcome.local;
-    sum.group += outcome.group;
-    sum.external += outcome.external;
-    sum.failed += outcome.failed;
-    sum.restored += outcome.restored;
-    sum.resized += outcome.resized;
-    sum.rebuilt += outcome.rebuilt;
-    sum.refused += outcome.refused;
-    sum.lost += outcome.lost;
-    sum.strangers += outcome.strangers;
-    return outcome.violation;
-  });
-  if (HasFatalFailure()) return;
-  std::cout << format(
-      "{}: {} events, {} lives, {} versions, {} at local, {} at group, {} at external, {} failed somewhere, "
-      "{} restarts ({} with other ranks, {} shards rebuilt), {} refused, {} ranks named as lost, {} of other jobs\n",
-      storm.seeds(), sum.events, sum.lives, sum.captured, sum.local, sum.group, sum.external, sum.failed, sum.restored,
-      sum.resized, sum.rebuilt, sum.refused, sum.lost, sum.strangers);
-  // A storm in which nothing happens would prove nothing.
-  if (runs >= 20) {
-    EXPECT_GT(sum.local, 5 * runs);
-    EXPECT_GT(sum.external, runs);
-    EXPECT_GT(sum.restored, runs);
-    EXPECT_GT(sum.resized, runs / 2);
-    EXPECT_GT(sum.group, runs);
-    EXPECT_GT(sum.rebuilt, runs / 4);
-    EXPECT_GT(sum.lost, runs);
-    EXPECT_GT(sum.strangers, runs / 4);
-  }
+  test::expect_eventful_storm<LevelsOutcome>(
+      60, [](std::uint64_t seed) { return simulate_levels(seed, LevelsSabotage::none); },
+      {{"events", &LevelsOutcome::events},
+       {"lives", &LevelsOutcome::lives},
+       {"versions", &LevelsOutcome::captured},
+       {"at local", &LevelsOutcome::local, 5},
+       {"at group", &LevelsOutcome::group, 1},
+       {"at external", &LevelsOutcome::external, 1},
+       {"failed somewhere", &LevelsOutcome::failed},
+       {"restarts", &LevelsOutcome::restored, 1},
+       {"restarts with other ranks", &LevelsOutcome::resized, 0.5},
+       {"shards rebuilt", &LevelsOutcome::rebuilt, 0.25},
+       {"refused", &LevelsOutcome::refused},
+       {"ranks named as lost", &LevelsOutcome::lost, 1},
+       {"ranks of other jobs", &LevelsOutcome::strangers, 0.25}});
 }
 
 using BrokenLevels = test::BrokenRuleCase<LevelsSabotage>;

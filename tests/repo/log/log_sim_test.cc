@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <iostream>
-
-#include "core/base/format.h"
 #include "tests/repo/log/log_simulation.h"
 #include "tests/support/storm.h"
 
@@ -13,50 +10,24 @@ namespace {
 using log::BrokenRule;
 
 TEST(LogSimulation, NothingAcknowledgedIsLost) {
-  const test::Storm storm(25);
-  const std::uint64_t runs = storm.runs();
-  LogOutcome sum;
-  storm.run([&sum](std::uint64_t seed) {
-    const LogOutcome outcome = simulate_log(seed, BrokenRule::none);
-    sum.events += outcome.events;
-    sum.records += outcome.records;
-    sum.batches += outcome.batches;
-    sum.shared += outcome.shared;
-    sum.challenges += outcome.challenges;
-    sum.ownerships += outcome.ownerships;
-    sum.refused_claims += outcome.refused_claims;
-    sum.ends += outcome.ends;
-    sum.sleeps += outcome.sleeps;
-    sum.kills += outcome.kills;
-    sum.late_writes += outcome.late_writes;
-    sum.snapshots += outcome.snapshots;
-    sum.emptied += outcome.emptied;
-    sum.erased += outcome.erased;
-    sum.answers += outcome.answers;
-    sum.unknown += outcome.unknown;
-    return outcome.violation;
-  });
-  if (HasFatalFailure()) return;
-  std::cout << format(
-      "{}: {} events, {} records ({} shared) with {} batches ({} of unknown end), {} challenges, {} ownerships, {} "
-      "claims "
-      "refused, {} ends, {} sleeps, {} kills, {} late writes, {} snapshots, {} records emptied, {} objects erased, {} "
-      "answers\n",
-      storm.seeds(), sum.events, sum.records, sum.shared, sum.batches, sum.unknown, sum.challenges, sum.ownerships,
-      sum.refused_claims, sum.ends, sum.sleeps, sum.kills, sum.late_writes, sum.snapshots, sum.emptied, sum.erased,
-      sum.answers);
-  // A storm in which nothing happens would prove nothing.
-  if (runs >= 10) {
-    EXPECT_GT(sum.batches, 50 * runs);
-    EXPECT_GT(sum.shared, runs);
-    EXPECT_GT(sum.ownerships, 3 * runs);
-    EXPECT_GT(sum.refused_claims, runs / 2);
-    EXPECT_GT(sum.snapshots, 2 * runs);
-    EXPECT_GT(sum.emptied, 10 * runs);
-    EXPECT_GT(sum.erased, 10 * runs);
-    EXPECT_GT(sum.answers, 100 * runs);
-    EXPECT_GT(sum.late_writes, 5 * runs);
-  }
+  test::expect_eventful_storm<LogOutcome>(
+      25, [](std::uint64_t seed) { return simulate_log(seed, BrokenRule::none); },
+      {{"events", &LogOutcome::events},
+       {"records", &LogOutcome::records},
+       {"records with several batches", &LogOutcome::shared, 1},
+       {"batches", &LogOutcome::batches, 50},
+       {"batches of unknown end", &LogOutcome::unknown},
+       {"challenges", &LogOutcome::challenges},
+       {"ownerships", &LogOutcome::ownerships, 3},
+       {"claims refused", &LogOutcome::refused_claims, 0.5},
+       {"ends", &LogOutcome::ends},
+       {"sleeps", &LogOutcome::sleeps},
+       {"kills", &LogOutcome::kills},
+       {"late writes", &LogOutcome::late_writes, 5},
+       {"snapshots", &LogOutcome::snapshots, 2},
+       {"records emptied", &LogOutcome::emptied, 10},
+       {"objects erased", &LogOutcome::erased, 10},
+       {"answers", &LogOutcome::answers, 100}});
 }
 
 using BrokenLog = test::BrokenRuleCase<BrokenRule>;

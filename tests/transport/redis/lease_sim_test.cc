@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <random>
@@ -39,7 +38,7 @@ enum class Sabotage {
 
 struct Outcome {
   std::string violation;
-  int claims = 0, takeovers = 0, losses = 0, written_again = 0, refusals = 0, numbers = 0;
+  std::uint64_t claims = 0, takeovers = 0, losses = 0, written_again = 0, refusals = 0, numbers = 0;
 };
 
 /// The directory, in one step for each request.
@@ -396,29 +395,12 @@ class Simulation {
 };
 
 TEST(LeaseSimulation, ANameHasOneOwnerAndANumberIsGivenOnce) {
-  const test::Storm storm(40);
-  const std::uint64_t runs = storm.runs();
-  Outcome sum;
-  storm.run([&sum](std::uint64_t seed) {
-    const Outcome outcome = Simulation(seed, Sabotage::none).run();
-    sum.claims += outcome.claims;
-    sum.takeovers += outcome.takeovers;
-    sum.losses += outcome.losses;
-    sum.written_again += outcome.written_again;
-    sum.numbers += outcome.numbers;
-    return outcome.violation;
-  });
-  if (HasFatalFailure()) return;
-  std::cout << format(
-      "{}: {} claims, {} of them from an owner that was silent, {} losses, {} claims written again, {} numbers\n",
-      storm.seeds(), sum.claims, sum.takeovers, sum.losses, sum.written_again, sum.numbers);
-  if (runs >= 20) {
-    EXPECT_GT(sum.claims, static_cast<int>(runs));
-    EXPECT_GT(sum.takeovers, static_cast<int>(runs) / 4);
-    EXPECT_GT(sum.losses, static_cast<int>(runs) / 4);
-    EXPECT_GT(sum.written_again, static_cast<int>(runs) / 4);
-    EXPECT_GT(sum.numbers, 100 * static_cast<int>(runs));
-  }
+  test::expect_eventful_storm<Outcome>(40, [](std::uint64_t seed) { return Simulation(seed, Sabotage::none).run(); },
+                                       {{"claims", &Outcome::claims, 1},
+                                        {"claims from an owner that was silent", &Outcome::takeovers, 0.25},
+                                        {"losses", &Outcome::losses, 0.25},
+                                        {"claims written again", &Outcome::written_again, 0.25},
+                                        {"numbers", &Outcome::numbers, 100}});
 }
 
 using BrokenRule = test::BrokenRuleCase<Sabotage>;

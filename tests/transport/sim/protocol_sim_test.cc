@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <iostream>
-#include <string>
-
-#include "core/base/format.h"
 #include "tests/support/storm.h"
 #include "tests/transport/sim/simulation.h"
 
@@ -12,38 +8,15 @@ namespace freshet::sim {
 namespace {
 
 TEST(ProtocolSimulation, EveryPropertyHoldsThroughTheStorm) {
-  const test::Storm storm(60);
-  const std::uint64_t runs = storm.runs();
-  Outcome sum;
-  storm.run([&sum](std::uint64_t seed) {
-    const Outcome outcome = simulate(seed, Sabotage::none);
-    sum.versions += outcome.versions;
-    sum.installs += outcome.installs;
-    sum.fetches += outcome.fetches;
-    sum.installs_on_device += outcome.installs_on_device;
-    sum.gaps += outcome.gaps;
-    sum.skipped += outcome.skipped;
-    sum.shed += outcome.shed;
-    sum.incarnations += outcome.incarnations;
-    return outcome.violation;
-  });
-  if (HasFatalFailure()) return;
-  std::cout << format(
-      "{}: {} versions of {} incarnations, {} installs, {} fetched, {} on the device, {} in gaps, {} skipped, {} times "
-      "shed\n",
-      storm.seeds(), sum.versions, sum.incarnations, sum.installs, sum.fetches, sum.installs_on_device, sum.gaps,
-      sum.skipped, sum.shed);
-  // A storm in which nothing happens would prove nothing.
-  EXPECT_GT(sum.versions, 20 * runs);
-  EXPECT_GT(sum.installs, 40 * runs);
-  EXPECT_GT(sum.fetches, 20 * runs);
-  if (runs >= 20) {
-    EXPECT_GT(sum.installs_on_device, 2 * runs);
-    EXPECT_GT(sum.incarnations, 2 * runs);
-    EXPECT_GT(sum.gaps, runs);
-    EXPECT_GT(sum.skipped, 0u);
-    EXPECT_GT(sum.shed, 0u);
-  }
+  test::expect_eventful_storm<Outcome>(60, [](std::uint64_t seed) { return simulate(seed, Sabotage::none); },
+                                       {{"versions", &Outcome::versions, 20},
+                                        {"incarnations", &Outcome::incarnations, 2},
+                                        {"installs", &Outcome::installs, 40},
+                                        {"fetched", &Outcome::fetches, 20},
+                                         {"on the device", &Outcome::installs_on_device, 2},
+                                        {"in gaps", &Outcome::gaps, 1},
+                                        {"skipped", &Outcome::skipped, 0},
+                                        {"times shed", &Outcome::shed, 0}});
 }
 
 using Broken = test::BrokenRuleCase<Sabotage>;

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <iostream>
-#include <string>
-
-#include "core/base/format.h"
 #include "tests/support/storm.h"
 #include "tests/transport/sim/group/group_host.h"
 
@@ -12,30 +8,13 @@ namespace freshet::sim {
 namespace {
 
 TEST(GroupSimulation, WhatIsCurrentIsDecidedOnceAndObeyed) {
-  const test::Storm storm(60);
-  const std::uint64_t runs = storm.runs();
-  GroupOutcome sum;
-  storm.run([&sum](std::uint64_t seed) {
-    const GroupOutcome outcome = simulate_group(seed, GroupSabotage::none);
-    sum.commits += outcome.commits;
-    sum.given_up += outcome.given_up;
-    sum.rollbacks += outcome.rollbacks;
-    sum.swaps += outcome.swaps;
-    sum.lapses += outcome.lapses;
-    return outcome.violation;
-  });
-  if (HasFatalFailure()) return;
-  std::cout << format(
-      "{}: {} group commits, {} swaps of staged versions, {} rollbacks, {} refused, {} looks at lapsed members\n",
-      storm.seeds(), sum.commits, sum.swaps, sum.rollbacks, sum.given_up, sum.lapses);
-  // A storm in which nothing is decided would prove nothing.
-  if (runs >= 20) {
-    EXPECT_GT(sum.commits, 3 * runs);
-    EXPECT_GT(sum.swaps, 3 * runs);
-    EXPECT_GT(sum.rollbacks, runs / 2);
-    EXPECT_GT(sum.given_up, runs / 2);
-    EXPECT_GT(sum.lapses, runs);
-  }
+  test::expect_eventful_storm<GroupOutcome>(
+      60, [](std::uint64_t seed) { return simulate_group(seed, GroupSabotage::none); },
+      {{"group commits", &GroupOutcome::commits, 3},
+       {"swaps of staged versions", &GroupOutcome::swaps, 3},
+       {"rollbacks", &GroupOutcome::rollbacks, 0.5},
+       {"refused", &GroupOutcome::given_up, 0.5},
+       {"looks at lapsed members", &GroupOutcome::lapses, 1}});
 }
 
 using BrokenDecision = test::BrokenRuleCase<GroupSabotage>;
