@@ -231,6 +231,7 @@ TEST_F(SinkTest, TheLastVersionIsTriedAgain) {
 TEST_F(SinkTest, AnEndStoresWhatWasAnnounced) {
   const auto publisher = start_publisher();
   start_sink();
+  ASSERT_TRUE(eventually([&] { return sink_->status().connected; }));
   constexpr VersionNumber kLast = 20;
   for (VersionNumber number = 1; number <= kLast; ++number) {
     model_.stamp_all(number);
