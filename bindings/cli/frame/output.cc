@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <ctime>
 #include <system_error>
 
 #include "core/base/format.h"
@@ -92,6 +94,15 @@ std::string human_bytes(std::uint64_t bytes) {
     ++unit;
   }
   return format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string date_text(std::int64_t unix_ns) {
+  const auto seconds = static_cast<std::time_t>(unix_ns / 1'000'000'000);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  if (unix_ns == 0 || ::localtime_r(&seconds, &parts) == nullptr) return "-";
+  const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M", &parts);
+  return length == 0 ? "-" : std::string(text.data(), length);
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {

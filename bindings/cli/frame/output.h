@@ -61,6 +61,9 @@ std::string to_line(const Json& value);
 /// "1.5 GB" in powers of 1000.
 std::string human_bytes(std::uint64_t bytes);
 
+/// "2026-11-27 12:13" in the user's time zone; "-" for 0, a time that nobody told.
+std::string date_text(std::int64_t unix_ns);
+
 /// Rows in aligned columns, the first row being the headings. No newline at the end.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 

@@ -13,6 +13,7 @@
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/graph_file.h"
 #include "bindings/cli/frame/model_file.h"
+#include "bindings/cli/frame/number_order.h"
 #include "bindings/cli/frame/progress.h"
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/repo.h"
@@ -46,33 +47,6 @@ struct Source {
   std::string graph;  ///< Empty: its chain of layers is guessed.
   std::uint64_t bytes = 0;
 };
-
-/// Numbers within names compare as numbers: step9 comes before step10.
-bool comes_before(const std::string& a, const std::string& b) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  std::size_t i = 0;
-  std::size_t j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (!is_digit(a[i]) || !is_digit(b[j])) {
-      if (a[i] != b[j]) return a[i] < b[j];
-      ++i;
-      ++j;
-      continue;
-    }
-    const auto number_at = [&](const std::string& text, std::size_t& at) {
-      while (at < text.size() && text[at] == '0') ++at;
-      const std::size_t begin = at;
-      while (at < text.size() && is_digit(text[at])) ++at;
-      return text.substr(begin, at - begin);
-    };
-    const std::string left = number_at(a, i);
-    const std::string right = number_at(b, j);
-    if (left.size() != right.size()) return left.size() < right.size();
-    if (left != right) return left < right;
-  }
-  if (i < a.size() || j < b.size()) return i == a.size();
-  return a < b;
-}
 
 /// "net" of folder/net@7.safetensors and of folder/net.safetensors.
 Result<std::string> model_of(const std::string& path) {
@@ -122,7 +96,7 @@ Result<std::vector<std::string>> files_of(const std::string& path, bool takes_sh
     return fail(Code::invalid_argument, format("{}: the folder has no *{}{}", path, kWeightsEnd,
                                                takes_sheets ? format(", and no *{}", kSheetEnd) : ""));
   }
-  std::ranges::sort(files, comes_before);
+  std::ranges::sort(files, comes_before_by_number);
   return files;
 }
 

@@ -36,10 +36,41 @@ Result<std::vector<LineageRow>> chosen_versions(const Repository& repository, co
   return chosen;
 }
 
+/// What the listing tells of a version beside its row. Of a damaged record, nothing: `verify` tells of the damage.
+struct Facts {
+  std::uint64_t step = 0;
+  Metrics metrics;
+  std::int64_t created_unix_ns = 0;
+
+  static Facts of(const Repository& repository, const VersionName& name) {
+    const Result<VersionRecord> record = repository.get(name);
+    if (!record) return {};
+    return {record->manifest.step, record->manifest.metrics, record->manifest.created_unix_ns};
+  }
+
+  /// The loss, or else the first metric.
+  std::string metric_text() const {
+    if (metrics.empty()) return "-";
+    const auto loss = std::ranges::find(metrics, "loss", &Metrics::value_type::first);
+    const auto& [name, value] = loss == metrics.end() ? metrics.front() : *loss;
+    return format("{} {:.6g}", printable(name), value);
+  }
+  void add_to(std::vector<std::string>& row) const {
+    row.insert(row.end(), {format("{}", step), metric_text(), date_text(created_unix_ns)});
+  }
+  void add_to(Json& line) const {
+    line["step"] = step;
+    line["metrics"] = Json::object();
+    for (const auto& [name, value] : metrics) line["metrics"][name] = value;
+    line["created_ms"] = created_unix_ns / kNanosecondsPerMillisecond;
+  }
+};
+
 std::string quality_text(const std::optional<double>& quality) { return quality ? format("{}", *quality) : "-"; }
 
 Result<ExitCode> list_models(Program& program, const Repository& repository, const std::vector<std::string>& tags) {
-  std::vector<std::vector<std::string>> rows = {{"MODEL", "VERSIONS", "NEWEST", "QUALITY"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"MODEL", "VERSIONS", "NEWEST", "QUALITY", "STEP", "METRIC", "CREATED"}};
   FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
   for (const std::string& model : models) {
     FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, model, tags));
@@ -52,13 +83,16 @@ Result<ExitCode> list_models(Program& program, const Repository& repository, con
     }
     if (newest_row == nullptr) continue;
     const LineageRow& newest = *newest_row;
-    rows.push_back({model, format("{}", live), to_string(newest.version), quality_text(newest.quality)});
+    const Facts facts = Facts::of(repository, newest.version);
+    facts.add_to(rows.emplace_back(
+        std::vector{model, format("{}", live), to_string(newest.version), quality_text(newest.quality)}));
     if (!program.out.json) continue;
-    FRESHET_TRY(program.out.emit({{"model", model},
-                                  {"versions", live},
-                                  {"newest", newest.version.number},
-                                  {"quality", quality_json(newest.quality)}},
-                                 ""));
+    Json line = {{"model", model},
+                 {"versions", live},
+                 {"newest", newest.version.number},
+                 {"quality", quality_json(newest.quality)}};
+    facts.add_to(line);
+    FRESHET_TRY(program.out.emit(line, ""));
   }
   if (!program.out.json) FRESHET_TRY(program.out.write(table(rows) + "\n"));
   return ExitCode::done;
@@ -66,12 +100,15 @@ Result<ExitCode> list_models(Program& program, const Repository& repository, con
 
 Result<ExitCode> list_versions(Program& program, const Repository& repository, const ListingsArguments& arguments) {
   const std::string& model = arguments.model;
-  std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY", "STEP", "METRIC", "CREATED"}};
   FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, model, arguments.tags));
   for (const LineageRow& row : versions) {
     rows.push_back({to_string(row.version) + (row.retired ? " (retired)" : ""),
                     row.ancestor.number == 0 ? "-" : to_string(row.ancestor), human_bytes(row.inherited_bytes),
                     human_bytes(row.own_bytes), quality_text(row.quality)});
+    const Facts facts = row.retired ? Facts() : Facts::of(repository, row.version);
+    facts.add_to(rows.back());
     if (!program.out.json) continue;
     Json line = {{"model", model},
                  {"version", row.version.number},
@@ -79,6 +116,7 @@ Result<ExitCode> list_versions(Program& program, const Repository& repository, c
                  {"inherited_bytes", row.inherited_bytes},
                  {"own_bytes", row.own_bytes},
                  {"quality", quality_json(row.quality)}};
+    if (!row.retired) facts.add_to(line);
     if (row.retired) line["retired"] = true;
     FRESHET_TRY(program.out.emit(line, ""));
   }
@@ -119,7 +157,8 @@ void add_listings(CLI::App& repo, Program& program) {
       ->allow_extra_args(false);
   ls.footer(
       "A line each: model, versions, newest, quality; or model, version, ancestor, inherited_bytes, own_bytes, "
-      "quality.\n"
+      "quality;\n"
+      "then step, metrics and created_ms, of the newest version or of this one.\n"
       "example: freshet repo ls net --tag data=v2");
   act_on_repository(ls, program, arguments, RepositoryAccess::read, list_contents);
 

@@ -55,11 +55,28 @@ std::string value_text(const Json& value) {
   return printable(value.is_string() ? value.get<std::string>() : to_line(value));
 }
 
+/// "loss=0.5 note=x". What could command a terminal stands as an escape.
+std::string words_text(const Json& object) {
+  std::string words;
+  for (const auto& [key, value] : object.items()) {
+    std::string text = to_line(value);
+    if (value.is_string()) text = text.substr(1, text.size() - 2);  // Its quotes.
+    words += format("{}{}={}", words.empty() ? "" : " ", printable(key), text);
+  }
+  return words.empty() ? "-" : words;
+}
+
 std::string record_text(const Json& record) {
   std::string text = format("{}@{}\n", value_text(record["model"]), value_text(record["version"]));
   std::vector<std::vector<std::string>> facts;
   for (const auto& [key, value] : record.items()) {
-    if (key != "model" && key != "version" && key != "tensors") facts.push_back({"  " + key, value_text(value)});
+    if (key == "created_ms") {
+      facts.push_back({"  created", date_text(value.get<std::int64_t>() * kNanosecondsPerMillisecond)});
+    } else if (value.is_object()) {
+      facts.push_back({"  " + key, words_text(value)});
+    } else if (key != "model" && key != "version" && key != "tensors") {
+      facts.push_back({"  " + key, value_text(value)});
+    }
   }
   text += table(facts) + "\n\n";
   std::vector<std::vector<std::string>> rows = {{"TENSOR", "DTYPE", "SHAPE", "BYTES", "ROLE", "OWNER"}};

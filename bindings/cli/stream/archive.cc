@@ -179,10 +179,10 @@ class Archive {
   Result<ExitCode> answer_deadline() {
     const bool known = versions_ != 0 || sink_->status().connected;
     if (versions_ != 0 && !arguments_.count) return ended();
-    return fail(Code::timed_out,
-                format("{} versions of {} were stored in {} s{}{}", versions_, arguments_.model, *arguments_.duration,
-                       known ? "" : ": ",
-                       known ? "" : nobody_text(arguments_.model, arguments_.at, arguments_.directory)));
+    return fail(
+        Code::timed_out,
+        format("{} versions of {} were stored in {} s{}{}", versions_, arguments_.model, *arguments_.duration,
+               known ? "" : ": ", known ? "" : nobody_text(arguments_.model, arguments_.at, arguments_.directory)));
   }
 
   ExitCode ended() const { return missed_ == 0 ? ExitCode::done : ExitCode::failed; }
@@ -230,7 +230,8 @@ void add_archive(CLI::App& root, Program& program) {
       "Owns the folder and serves it: other commands with the same --repo go through the archive. If another process\n"
       "owns the folder, the archive stores through that process, and owns the folder when that process has ended.\n"
       "A line of JSON for each stored version: model, version, published (the publisher's number), step, metrics,\n"
-      "own_bytes, gap_before, put_ms. A version that came while the disk was full is tried again until the next comes.\n"
+      "own_bytes, gap_before, put_ms. A version that came while the disk was full is tried again until the next "
+      "comes.\n"
       "SIGTERM: the archive stores the announced versions, and ends with 130.\n"
       "example: freshet archive demo --repo runs");
   command.callback([&program, arguments] {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "bindings/cli/frame/number_order.h"
 #include "core/base/format.h"
 #include "core/safetensors/model_file.h"
 
@@ -124,7 +125,10 @@ Status FolderWatch::scan(Time now) {
   }
   if (error) return fail_errno(error.value(), format("watch {}", folder_));
   taken_ = std::move(still_there);
-  std::ranges::sort(found);
+  // Copied or unpacked files may have one time; then their numbers tell the order.
+  std::ranges::sort(found, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : comes_before_by_number(a.second, b.second);
+  });
   for (const auto& [modified_ns, name] : found) FRESHET_TRY(await(name, false, now));
   // A folder that is slow to read is read more rarely.
   const Time done = system_clock().now();

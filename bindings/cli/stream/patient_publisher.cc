@@ -64,9 +64,10 @@ Status PatientPublisher::print(const CommitReport& report, const PublishReceipt&
             {"bytes", report.changed_bytes},
             {"blocked_ms", milliseconds(receipt.blocked)}};
   line.update(more);
-  return program_.out.emit(line, format("{}@{}  {} of {} tensors changed, {}, blocked {:.2f} ms", model_,
+  const std::string from = more.contains("file") ? "  " + printable(more["file"].get<std::string>()) : "";
+  return program_.out.emit(line, format("{}@{}  {} of {} tensors changed, {}, blocked {:.2f} ms{}", model_,
                                         report.version, report.changed_tensors, report.tensors,
-                                        human_bytes(report.changed_bytes), milliseconds(receipt.blocked)));
+                                        human_bytes(report.changed_bytes), milliseconds(receipt.blocked), from));
 }
 
 }  // namespace freshet::cli

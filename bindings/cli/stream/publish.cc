@@ -92,9 +92,9 @@ class FilePublisher {
   Status publish_file(const std::string& path, OtherArchitecture other) {
     FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
     log_left_out(program_.out, path, file);
-    Status published = publish_tensors(file.tensors(),
-                                       {.step = file.step(), .metrics = file.metrics(), .tags = file.tags()},
-                                       Json::object(), {.name = path, .other = other});
+    Status published =
+        publish_tensors(file.tensors(), {.step = file.step(), .metrics = file.metrics(), .tags = file.tags()},
+                        {{"file", path}}, {.name = path, .other = other});
     if (!published) return fail(std::move(published).error().with_context(path));
     return {};
   }
@@ -339,7 +339,8 @@ void add_publish(CLI::App& root, Program& program) {
   add_security(command, arguments->security, arguments->at, AddressUse::bind);
   command.footer(
       "The file's __metadata__ travels with the version.\n"
-      "A line per version: model, version, tensors, changed_tensors, bytes (of the changed tensors), blocked_ms.\n"
+      "A line per version: model, version, tensors, changed_tensors, bytes (of the changed tensors), blocked_ms,\n"
+      "file.\n"
       "example: freshet publish demo --watch checkpoints/");
   command.callback([&program, arguments] {
     if (arguments->files.empty() && arguments->watch.empty() && arguments->follow.empty()) {

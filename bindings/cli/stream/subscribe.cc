@@ -156,8 +156,9 @@ class FileSubscriber {
   Result<ExitCode> answer_deadline() const {
     if (tally_.versions == 0) {
       const bool known = feed_.status().connected || tally_.newest != 0 || !last_error_.empty();
-      return fail(Code::timed_out, format("no version of {} came in {} s{}{}", arguments_.model, *arguments_.duration,
-                                          known ? "" : ": ", known ? "" : nobody_text(arguments_.model, arguments_.at, arguments_.directory)));
+      return fail(Code::timed_out,
+                  format("no version of {} came in {} s{}{}", arguments_.model, *arguments_.duration, known ? "" : ": ",
+                         known ? "" : nobody_text(arguments_.model, arguments_.at, arguments_.directory)));
     }
     if (arguments_.count) {
       return fail(Code::timed_out, format("{} of {} versions of {} came in {} s", tally_.versions, *arguments_.count,

@@ -277,10 +277,19 @@ TEST_F(RepoCommand, ABatchStoresEqualTensorsOnceWhenAsked) {
 TEST_F(RepoCommand, ListingsHaveTheirKeys) {
   put("net", chain(1, 2, 3));
   put("net", chain(4, 5, 6), {"--ancestor", "net@1"});
-  EXPECT_EQ(repo({"ls"}).json(), Json({{"model", "net"}, {"versions", 2}, {"newest", 2}, {"quality", nullptr}}));
+  Json models = repo({"ls"}).json();
+  EXPECT_GT(models["created_ms"], 0);
+  models.erase("created_ms");
+  EXPECT_EQ(models, Json({{"model", "net"},
+                          {"versions", 2},
+                          {"newest", 2},
+                          {"quality", nullptr},
+                          {"step", 0},
+                          {"metrics", Json::object()}}));
   ASSERT_EQ(repo({"ls", "net"}).json_lines().size(), 2u);
   EXPECT_THAT(keys_of(repo({"ls", "net"}).json_lines()[1]),
-              ElementsAre("model", "version", "ancestor", "inherited_bytes", "own_bytes", "quality"));
+              ElementsAre("model", "version", "ancestor", "inherited_bytes", "own_bytes", "quality", "step", "metrics",
+                          "created_ms"));
   const Json stat = repo({"stat"}).json();
   EXPECT_THAT(keys_of(stat), ElementsAre("models", "versions", "retired_versions", "live_tensors", "live_bytes",
                                          "disk_bytes", "metadata_bytes"));

@@ -24,7 +24,9 @@ TEST_F(Streaming, ASubscriberWritesWhatThePublisherRead) {
   second.metadata = {{"epoch", "2"}};
   Running publisher = start({"publish", "net", file_of(first, "1.safetensors"), file_of(second, "2.safetensors")});
   const Json published = publisher.next_json();
-  EXPECT_THAT(keys_of(published), ElementsAre("model", "version", "tensors", "changed_tensors", "bytes", "blocked_ms"));
+  EXPECT_THAT(keys_of(published),
+              ElementsAre("model", "version", "tensors", "changed_tensors", "bytes", "blocked_ms", "file"));
+  EXPECT_EQ(published["file"], folder_ / "1.safetensors");
   EXPECT_EQ(published["version"], 1);
   EXPECT_EQ(published["changed_tensors"], first.tensors.size());
   const Json changed = publisher.next_json();
