@@ -10,17 +10,22 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/deadline.h"
+#include "core/base/format.h"
 #include "repo/bucket/store_caller.h"
 #include "repo/log/codec.h"
 #include "repo/object_store/memory_object_store.h"
 #include "repo/repository.h"
 #include "tests/conformance/backend_conformance.h"
 #include "tests/support/eventually.h"
+#include "tests/repo/world.h"
 
 namespace freshet {
 namespace {
@@ -346,6 +351,132 @@ TEST_F(BucketTest, ARepositoryRestsThere) {
     ASSERT_TRUE(opened) << opened.error().message();
     EXPECT_EQ((*opened)->stat()->versions, 0u);
   }
+}
+
+/// A store that one process reaches no more, while its gate is closed.
+class GatedStore final : public ObjectStore {
+ public:
+  explicit GatedStore(std::shared_ptr<ObjectStore> inner) : inner_(std::move(inner)) {}
+  std::atomic<bool> is_open{true};
+
+  std::string_view kind() const override { return inner_->kind(); }
+  std::string place() const override { return inner_->place(); }
+  Creation create(std::string_view key, Bytes bytes, Time deadline) override {
+    if (!is_open) return {.outcome = Created::unsettled, .error = closed()};
+    return inner_->create(key, bytes, deadline);
+  }
+  Status put(std::string_view key, Bytes bytes, Time deadline) override {
+    return is_open ? inner_->put(key, bytes, deadline) : Status(fail(closed()));
+  }
+  Status remove(std::string_view key, Time deadline) override {
+    return is_open ? inner_->remove(key, deadline) : Status(fail(closed()));
+  }
+  Result<Object> get(std::string_view key, std::uint64_t bytes_max, Time deadline) const override {
+    return is_open ? inner_->get(key, bytes_max, deadline) : Result<Object>(fail(closed()));
+  }
+  Status read(std::string_view key, std::uint64_t offset, MutableBytes out, Time deadline) const override {
+    return is_open ? inner_->read(key, offset, out, deadline) : Status(fail(closed()));
+  }
+  Result<ObjectHead> head(std::string_view key, Time deadline) const override {
+    return is_open ? inner_->head(key, deadline) : Result<ObjectHead>(fail(closed()));
+  }
+  Result<ObjectPage> list(std::string_view prefix, std::string_view after, std::size_t keys_max,
+                          Time deadline) const override {
+    return is_open ? inner_->list(prefix, after, keys_max, deadline) : Result<ObjectPage>(fail(closed()));
+  }
+  Result<std::int64_t> now_unix_s(Time deadline) const override { return inner_->now_unix_s(deadline); }
+  Result<SignedRequest> sign_get(std::string_view key, Duration life) const override {
+    return inner_->sign_get(key, life);
+  }
+  Result<SignedRequest> sign_create(std::string_view key, std::uint64_t bytes, std::uint32_t crc32c,
+                                    Duration life) const override {
+    return inner_->sign_create(key, bytes, crc32c, life);
+  }
+
+ private:
+  static Error closed() { return Error(Code::unavailable, "the gate is closed"); }
+  const std::shared_ptr<ObjectStore> inner_;
+};
+
+TEST_F(BucketTest, AnOwnerThatWasReplacedTellsNoNamesFromItsMemory) {
+  const auto gate = std::make_shared<GatedStore>(store_);
+  BucketOptions options;
+  options.log.answers = std::chrono::milliseconds(200);
+  options.log.challenge = std::chrono::milliseconds(300);
+  options.log.look = std::chrono::milliseconds(20);
+  auto old = open_or_die(open_bucket_backend(gate, options).value());
+  std::mt19937_64 random(7);
+  const TestVersion version = make_version("net", test_id(1), test_architecture({4, 8}), nullptr, {}, random);
+  ASSERT_TRUE(put(*old, version));
+  ASSERT_EQ(old->latest("net").value_or(0), 1u);
+
+  gate->is_open = false;
+  options.log.self.address = "tcp://new:1";
+  auto next = open_or_die(open(options));
+  ASSERT_TRUE(put(*next, make_version("net", test_id(2), test_architecture({4, 8}), nullptr, {}, random)));
+
+  const MatchQuery query{.graph = MatchGraph::of(*version.manifest.architecture)};
+  const auto refuses_all = [&] {
+    EXPECT_EQ(old->latest("net").error().code(), Code::unavailable);
+    EXPECT_EQ(old->latest("other").error().code(), Code::unavailable) << "by now it may be there";
+    EXPECT_EQ(old->find(test_id(1)).error().code(), Code::unavailable);
+    EXPECT_EQ(old->find(test_id(2)).error().code(), Code::unavailable);
+    EXPECT_EQ(old->models().error().code(), Code::unavailable);
+    EXPECT_EQ(old->versions("net").error().code(), Code::unavailable);
+    EXPECT_EQ(old->get({.model = "net", .number = 2}).error().code(), Code::unavailable);
+    EXPECT_EQ(old->lineage({.model = "net", .number = 1}).error().code(), Code::unavailable);
+    EXPECT_EQ(old->descendants({.model = "net", .number = 2}).error().code(), Code::unavailable);
+    EXPECT_EQ(old->mrca({.model = "net", .number = 1}, {.model = "net", .number = 1}).error().code(),
+              Code::unavailable);
+    EXPECT_EQ(old->match(query).error().code(), Code::unavailable);
+  };
+  refuses_all();
+  gate->is_open = true;  // It sees that it was replaced.
+  refuses_all();
+  EXPECT_EQ(next->latest("net").value_or(0), 2u);
+}
+
+TEST_F(BucketTest, AMemberTakesOverFromAnOwnerThatEnds) {
+  BucketOptions options;
+  options.log.self = {.id = {}, .address = "tcp://old:1", .public_key = "key"};
+  auto owner = open(options);
+  ASSERT_NE(owner, nullptr);
+  ASSERT_TRUE(owner->apply({Backend::Put{"a", "1"}}));
+  const auto standby = BucketMember::open(store_, {});
+  ASSERT_TRUE(standby);
+  ASSERT_TRUE((*standby)->owner());
+  EXPECT_EQ((*standby)->owner()->address, "tcp://old:1");
+  EXPECT_EQ((*standby)->owner()->public_key, "key");
+  EXPECT_EQ((*standby)->own(deadline_in(std::chrono::minutes(1))).error().code(), Code::unavailable);
+  EXPECT_FALSE((*standby)->owns());
+  owner.reset();
+  const auto backend = (*standby)->own(deadline_in(std::chrono::minutes(1)));
+  ASSERT_TRUE(backend) << backend.error().message();
+  EXPECT_TRUE((*standby)->owns());
+  EXPECT_EQ((*backend)->get("a").value_or("?"), "1");
+}
+
+TEST_F(BucketTest, PutsThatWaitTogetherShareRecords) {
+  constexpr int kPutters = 16;
+  constexpr int kPutsOfOne = 8;
+  // The store takes a while, so that the others' puts wait meanwhile.
+  store_->set_faults({.delay_max = std::chrono::milliseconds(4),
+                      .on_delay = [](Duration by) { std::this_thread::sleep_for(by); }});
+  const auto owner = open();
+  ASSERT_NE(owner, nullptr);
+  const std::size_t before = objects("log/");
+  {
+    std::vector<std::jthread> putters;
+    for (int i = 0; i < kPutters; ++i) {
+      putters.emplace_back([&owner, i] {
+        for (int j = 0; j < kPutsOfOne; ++j) {
+          EXPECT_TRUE(owner->apply({Backend::Put{format("{}/{}", i, j), "1"}}));
+        }
+      });
+    }
+  }
+  const std::size_t records = objects("log/") - before;
+  EXPECT_LE(records, static_cast<std::size_t>(kPutters * kPutsOfOne / 4)) << "of 128 puts";
 }
 
 }  // namespace
