@@ -68,7 +68,8 @@ struct RepositoryOptions {
 ///   invalid_argument: the address is malformed; or the place is a server, and the access is `own`.
 ///   failed_precondition: keys are missing or refused.
 ///   not_found: the folder holds no repository.
-///   unavailable: the folder's owner does not answer, and does not end either (a killed owner is waited for; the message has the owner's process id, if the kernel tells it);
+///   unavailable: the folder's owner does not answer, and does not end either (a killed owner is waited for; the
+///   message has the owner's process id, if the kernel tells it);
 ///     no process listens at the address; `own` was asked, and another process owns the folder; or write access was
 ///     asked to the folder of one provider of several, and no process owns this folder.
 Result<OpenedRepository> open_repository(const std::string& place, const RepositoryOptions& options = {});

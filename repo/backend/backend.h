@@ -78,9 +78,9 @@ class Backend {
   /// So many threads that read blobs get the most out of a durable medium.
   virtual std::size_t readers_max() const { return 4; }
 
-  /// Whether records that were read before are still the present ones. Whoever keeps names in memory asks this before it
-  /// tells them. A medium that lets one process write at a time has no other answer. unavailable: another process owns
-  /// the records by now, or may own them.
+  /// Whether records that were read before are still the present ones. Whoever keeps names in memory asks this before
+  /// it tells them. A medium that lets one process write at a time has no other answer. unavailable: another process
+  /// owns the records by now, or may own them.
   virtual Status check_current() const { return {}; }
 
   virtual Result<std::unique_ptr<BlobWriter>> write_blobs() = 0;

@@ -27,7 +27,7 @@ constexpr char kRecordKey = 'r';  ///< + the record's key.
 constexpr char kBlobKey = 'b';    ///< + the blob's key: where it lies.
 
 constexpr Duration kOpenMax = std::chrono::seconds(30);
-/// Some stores make files of their own for the first objects of a bucket, and that takes half a minute.
+/// Of the races for one object, those who lose may wait in the store for seconds (SeaweedFS).
 constexpr Duration kFirstObjectsMax = std::chrono::minutes(2);
 constexpr Duration kFirstCallMax = std::chrono::seconds(8);
 constexpr Duration kLookMax = std::chrono::seconds(30);
@@ -412,7 +412,8 @@ Result<std::unique_ptr<Backend>> BucketMember::own(Time deadline) {
   if (log_->is_empty() && check_exclusion_) {
     Status checked = check_exclusion(*store_, bucket::kProbeFolder, deadline_in(bucket::kFirstObjectsMax));
     if (!checked) {
-      return fail(std::move(checked).error().with_context("ask the store whether its conditional puts exclude each other"));
+      return fail(
+          std::move(checked).error().with_context("ask the store whether its conditional puts exclude each other"));
     }
     check_exclusion_ = false;
     deadline = std::max(deadline, deadline_in(bucket::kOpenMax));

@@ -44,9 +44,9 @@ class BucketMember {
   std::optional<Error> error() const { return log_->error(); }
   Status look(Time deadline) { return log_->look(deadline); }
 
-  /// Owns the repository by the deadline; a repository that begins may take 2 minutes longer. At once if nobody does, 5 s later if the owner does not answer. The repository has no owner
-  /// any more once this object and the backend are gone. Errors of LogStore::claim(); unsupported, as
-  /// open_bucket_backend() has it. One thread at a time.
+  /// Owns the repository by the deadline; a repository that begins may take 2 minutes longer. At once if nobody does, 5
+  /// s later if the owner does not answer. The repository has no owner any more once this object and the backend are
+  /// gone. Errors of LogStore::claim(); unsupported, as open_bucket_backend() has it. One thread at a time.
   Result<std::unique_ptr<Backend>> own(Time deadline);
   /// The state of this moment, unchanging.
   std::unique_ptr<Backend> read() const;

@@ -60,7 +60,8 @@ class Server final : public RepositoryServer {
     std::unique_ptr<BulkService> bulk;
   };
   /// Null: a standby.
-  Server(ProviderRepository* repository, std::function<ServedOwner()> owner, const RepositoryServerOptions& options, Parts parts);
+  Server(ProviderRepository* repository, std::function<ServedOwner()> owner, const RepositoryServerOptions& options,
+         Parts parts);
   ~Server() override;
   Status start(std::size_t readers);
 
@@ -106,8 +107,8 @@ class Server final : public RepositoryServer {
   Workers& workers_of(std::uint16_t verb);
   void post(Worked worked) FRESHET_EXCLUDES(mutex_);  ///< Any thread.
 
-  ProviderRepository* const repository_;            ///< Null, and then there is no bulk_ either: a standby.
-  const std::function<ServedOwner()> owner_;        ///< Of a standby.
+  ProviderRepository* const repository_;      ///< Null, and then there is no bulk_ either: a standby.
+  const std::function<ServedOwner()> owner_;  ///< Of a standby.
   const Standing standing_;
   const std::string address_;
   const std::string host_ = this_host();

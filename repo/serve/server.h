@@ -53,8 +53,8 @@ class RepositoryServer {
   /// is taken, unavailable.
   static Result<std::unique_ptr<RepositoryServer>> open(ProviderRepository& repository,
                                                         RepositoryServerOptions options);
-  /// Serves no repository, but tells each client who owns it: `owner` is asked for each, by the server's own thread, and
-  /// does not wait. Whoever asks such a server for more than that gets unavailable.
+  /// Serves no repository, but tells each client who owns it: `owner` is asked for each, by the server's own thread,
+  /// and does not wait. Whoever asks such a server for more than that gets unavailable.
   static Result<std::unique_ptr<RepositoryServer>> stand_by(std::function<ServedOwner()> owner,
                                                             RepositoryServerOptions options);
   virtual ~RepositoryServer() = default;

@@ -110,8 +110,9 @@ class BucketProvider {
     if (self_.address.empty()) {
       if (asked.is_wildcard()) {
         return fail(Code::invalid_argument,
-                    arguments_.listen + " listens on every interface: give --reached-at tcp://HOST:PORT, the address by "
-                                        "which workers and standbys reach this host");
+                    arguments_.listen +
+                        " listens on every interface: give --reached-at tcp://HOST:PORT, the address by "
+                        "which workers and standbys reach this host");
       }
       self_.address = server_->address();
     }
@@ -160,8 +161,8 @@ class BucketProvider {
       if (program_.interrupt.wait_until(deadline_in(kOwnerLook))) return {};
     }
     if (member.error()) return fail(*member.error());
-    program_.out.log(format("{}: another process owns the repository now; this provider stands by",
-                            printable(program_.repository)));
+    program_.out.log(
+        format("{}: another process owns the repository now; this provider stands by", printable(program_.repository)));
     return {};
   }
 

@@ -72,7 +72,8 @@ Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
   if (is_s3_address(program.repository)) return provide_bucket(program, arguments);
   if (is_repository_address(program.repository)) {
     return fail(Code::invalid_argument,
-                program.repository + " is not a folder and no bucket; a provider owns what it serves: give --repo FOLDER or s3://");
+                program.repository +
+                    " is not a folder and no bucket; a provider owns what it serves: give --repo FOLDER or s3://");
   }
   const Interrupt::Deferral deferral;
   program.out.outlives_full_disk = true;
@@ -105,8 +106,9 @@ void add(CLI::App& command, Program& program) {
       ->type_name("ADDRESS")
       ->check(reachable_check(true));
   command
-      .add_option("--reached-at", arguments->reached_at,
-                  "with --join, or for a bucket: the address that others get for this provider (default: the printed address)")
+      .add_option(
+          "--reached-at", arguments->reached_at,
+          "with --join, or for a bucket: the address that others get for this provider (default: the printed address)")
       ->type_name("ADDRESS")
       ->check(reachable_check(false));
   command
@@ -116,7 +118,8 @@ void add(CLI::App& command, Program& program) {
   command.footer(
       "Owns the folder; makes it if it does not exist. This user's other commands find the provider by the folder's "
       "name,\n"
-      "other hosts by the address. In a bucket, the first provider is the owner, and others are standbys that take over.\n"
+      "other hosts by the address. In a bucket, the first provider is the owner, and others are standbys that take "
+      "over.\n"
       "A line of JSON: repository, address, pid, standby; a standby that takes over prints another line.\n"
       "example: freshet provider --repo store --listen 'tcp://*:7080' --keys store-key --allow clients.allow\n"
       "         freshet repo ls --repo tcp://store.example:7080 --keys me --server-key store-key.pub");

@@ -25,14 +25,12 @@ bool is_absence(const Error& error) { return error.code() == Code::unavailable |
 Result<Link::Options> link_options(const std::string& address, const SecurityOptions& security, ClientTimes times) {
   FRESHET_ASSIGN(std::optional<ClientCredentials> credentials, client_credentials(security));
   const Neighbours believed = neighbours_admitted(security, credentials.has_value());
-  return Link::Options{
-      .address = address, .credentials = std::move(credentials), .believed = believed, .times = times};
+  return Link::Options{.address = address, .credentials = std::move(credentials), .believed = believed, .times = times};
 }
 
 class LinkWatch final : public ServerWatch {
  public:
-  LinkWatch(std::string address, const SecurityOptions& security)
-      : address_(std::move(address)), security_(security) {}
+  LinkWatch(std::string address, const SecurityOptions& security) : address_(std::move(address)), security_(security) {}
 
   Seen look() override {
     if (link_ == nullptr || link_->is_dead() || link_->standing() == Standing::standby) {
@@ -84,9 +82,9 @@ Result<std::shared_ptr<Link>> RemoteRepository::reach(Time deadline) const {
   bool was_asked = !options_.find_owner;
   for (std::size_t i = 0; i < servers.size() && i < kReachedMax; ++i) {
     const ServedOwner server = servers[i];
-    const bool is_known = std::ranges::find(servers.begin(), servers.begin() + static_cast<std::ptrdiff_t>(i),
-                                            server.address, &ServedOwner::address) !=
-                          servers.begin() + static_cast<std::ptrdiff_t>(i);
+    const bool is_known =
+        std::ranges::find(servers.begin(), servers.begin() + static_cast<std::ptrdiff_t>(i), server.address,
+                          &ServedOwner::address) != servers.begin() + static_cast<std::ptrdiff_t>(i);
     if (!is_known) {
       const Time until = moves_ ? std::min(deadline, deadline_in(kReachOneOfSeveral)) : deadline;
       Result<std::shared_ptr<Link>> opened = reach_one(server, until);

@@ -204,7 +204,7 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   mutable Mutex mutex_;
   mutable std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);
   mutable std::optional<std::string> known_as_ FRESHET_GUARDED_BY(mutex_);  ///< What `known_by` told.
-  mutable bool moves_ FRESHET_GUARDED_BY(mutex_) = false;    ///< An owner with standbys, or a standby, answered once.
+  mutable bool moves_ FRESHET_GUARDED_BY(mutex_) = false;  ///< An owner with standbys, or a standby, answered once.
   mutable std::optional<ServedOwner> owner_ FRESHET_GUARDED_BY(mutex_);  ///< That answered last.
   /// Of the pins that are this object's own. Last, since its thread asks.
   PinRenewal renewal_;

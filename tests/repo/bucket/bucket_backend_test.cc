@@ -460,8 +460,8 @@ TEST_F(BucketTest, PutsThatWaitTogetherShareRecords) {
   constexpr int kPutters = 16;
   constexpr int kPutsOfOne = 8;
   // The store takes a while, so that the others' puts wait meanwhile.
-  store_->set_faults({.delay_max = std::chrono::milliseconds(4),
-                      .on_delay = [](Duration by) { std::this_thread::sleep_for(by); }});
+  store_->set_faults(
+      {.delay_max = std::chrono::milliseconds(4), .on_delay = [](Duration by) { std::this_thread::sleep_for(by); }});
   const auto owner = open();
   ASSERT_NE(owner, nullptr);
   const std::size_t before = objects("log/");
