@@ -170,14 +170,6 @@ std::vector<LaidTensor> whole_tensors(std::span<const LaidTensor> tensors, std::
   return whole;
 }
 
-Status check_piece(const Piece& piece, std::uint64_t tensor_bytes) {
-  const bool fits = piece.count > 0 && piece.length > 0 && piece.stride <= tensor_bytes &&
-                    piece.begin <= piece.stride && piece.length <= piece.stride - piece.begin &&
-                    piece.count <= tensor_bytes / piece.stride;
-  if (!fits) return fail(Code::corrupt, format("a piece of tensor {} lies outside of its bytes", piece.tensor));
-  return {};
-}
-
 Piece held_piece(const LaidTensor& tensor, std::uint32_t index, std::uint32_t ranks, std::uint32_t rank) {
   const std::uint64_t bytes = tensor.spec.bytes();
   Piece piece{.tensor = index};

@@ -82,9 +82,6 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-/// corrupt unless the piece lies inside a tensor of `bytes` bytes, without overflow.
-Status check_piece(const Piece& piece, std::uint64_t tensor_bytes);
-
 /// The piece of a version's tensor that rank `rank` holds; without bytes if it holds none. REQUIRES: one of
 /// whole_tensors().
 Piece held_piece(const LaidTensor& tensor, std::uint32_t index, std::uint32_t ranks, std::uint32_t rank);
