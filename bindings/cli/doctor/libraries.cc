@@ -13,7 +13,7 @@
 namespace freshet::cli {
 
 Finding find_cuda() {
-  const Finding finding{.check = "cuda", .enables = "models in GPU memory"};
+  const Finding finding{.check = "cuda", .enables = "models in GPU memory, channel cuda_ipc"};
   const char* const get = "an NVIDIA driver, 580 or later (Debian: nvidia-driver, section non-free), and a device";
   const auto platform = gpu::open_driver_platform();
   if (!platform) return finding.with(Health::missing, platform.error().message(), get);
@@ -26,6 +26,7 @@ Finding find_cuda() {
       found += format(" (compute capability {}.{}: no kernels, which need {}.0 or later)", info.compute_major,
                       info.compute_minor, gpu::kComputeMajorMin);
     }
+    if (!info.exports_slabs) found += " (no cuda_ipc: it exports no memory)";
   }
   return finding.with(Health::ok, std::move(found));
 }

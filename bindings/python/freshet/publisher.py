@@ -42,6 +42,10 @@ class Publisher(Handle):
     arena_copies    memory that is taken before a publish needs it, in copies of the model: 1 to 64. The first publish takes one
                     copy, and the others as far as versions change the model: a tenth of each, if `changed=` names a tenth. More
                     is taken when a version needs it, which takes that publish longer. 1 takes nothing ahead.
+    device_memory   versions of tensors on a GPU have a second copy in its memory, which servers on the same GPU read: how much they
+                    may take, in bytes (a whole number) or in copies of the model (a float, 1.0 to 64.0; 2.0 is enough where servers
+                    keep up). None: nothing. A version that finds no room there is in host memory alone, and
+                    stat()["device_memory_why"] says why. Other programs of this user can write such memory (docs/security.md).
     resume          (repository, "m" or "m@3"): the lineage goes on from there; what was restored is `resumed`.
 
     Tensors in an NVIDIA GPU's memory (PyTorch's, and what has `__cuda_array_interface__`) are copied behind the loop, which waits
@@ -57,9 +61,10 @@ class Publisher(Handle):
     def __init__(self, model: str, *, listen: str | None = None, keys: str | None = None, allow: str | None = None,
                  channels: str = "auto", directory: str | None = None, graph: GraphLike | None = None,
                  keep_versions: int = 0, group_commit: bool = False, resume: Any = None,
-                 arena_copies: float = 3.0) -> None:
+                 arena_copies: float = 3.0, device_memory: int | float | None = None) -> None:
         self.model = model
         copies = real(arena_copies, "arena_copies")
+        device_bytes, device_copies = _device_memory(device_memory)
         self._training: Any = None  # What freshet.torch.publish() knows of the loop.
         self.resumed = None
         record = None
@@ -77,8 +82,8 @@ class Publisher(Handle):
         self._skipped_graph: Any = None  # The architecture that came with a version for which there was no room.
         try:
             self._core = _core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
-                                              path_of(directory), given, keep_versions, group_commit, copies, record,
-                                              self._test_gpus)
+                                              path_of(directory), given, keep_versions, group_commit, copies, device_bytes,
+                                              device_copies, record, self._test_gpus)
         except AlreadyExists as error:
             if not is_open_here(Publisher, model):
                 raise
@@ -329,6 +334,20 @@ class Bound:
         if architecture is not None:
             publisher._graph = architecture
         return receipt
+
+
+def _device_memory(given: Any) -> tuple[int, float]:
+    """In bytes and in copies of the model, one of both 0."""
+    if given is None:
+        return 0, 0.0
+    if isinstance(given, float):
+        if given == 0:
+            raise InvalidArgument("device_memory=0.0: 1.0 to 64.0 copies of the model, or None")
+        return 0, given
+    size = whole(given, "device_memory")
+    if 0 < size <= 64:
+        raise InvalidArgument(f"device_memory={size}: {size} bytes hold no model; copies of the model are a float, {size}.0")
+    return size, 0.0
 
 
 def indices_of(changed: Iterable[str], names: list[str]) -> list[int]:

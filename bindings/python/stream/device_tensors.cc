@@ -76,7 +76,7 @@ DeviceTensorsHandle* DeviceTensorsHandle::bind(const DeviceHandle& device, const
     const Unlocked unlocked;
     return DeviceTensors::bind(device.get(), std::move(tensors));
   }();
-  return new DeviceTensorsHandle(take(std::move(bound)));
+  return new DeviceTensorsHandle(device.get(), take(std::move(bound)));
 }
 
 DeviceTensorsHandle::~DeviceTensorsHandle() { close(); }
@@ -93,6 +93,7 @@ bool DeviceTensorsHandle::close() {
 
 std::uint64_t DeviceTensorsHandle::refresh(const Pin& pin, std::uintptr_t stream) {
   std::shared_ptr<const PinnedVersion> pinned = pin.share();
+  pinned->take_device_memory(device_);
   const Snapshot* const snapshot = &pinned->snapshot();
   return take(locked([&](DeviceTensors& tensors) {
            return tensors.refresh(std::shared_ptr<const Snapshot>(std::move(pinned), snapshot), stream_of(stream));
@@ -102,6 +103,7 @@ std::uint64_t DeviceTensorsHandle::refresh(const Pin& pin, std::uintptr_t stream
 
 void DeviceTensorsHandle::prepare(const Pin& pin) {
   const PinnedVersion& pinned = pin.get();
+  pinned.take_device_memory(device_);
   take(locked([&](DeviceTensors& tensors) { return tensors.prepare(pinned.snapshot()); }));
 }
 

@@ -36,10 +36,12 @@ class DeviceTensorsHandle {
  public:
   using Row = std::tuple<std::string, std::string, Shape, std::uintptr_t>;  ///< Name, dtype, shape, address.
   static DeviceTensorsHandle* bind(const DeviceHandle& device, const std::vector<Row>& rows);
-  explicit DeviceTensorsHandle(std::unique_ptr<DeviceTensors> tensors) : tensors_(std::move(tensors)) {}
+  DeviceTensorsHandle(std::shared_ptr<gpu::Device> device, std::unique_ptr<DeviceTensors> tensors)
+      : device_(std::move(device)), tensors_(std::move(tensors)) {}
   ~DeviceTensorsHandle();
 
-  /// How many tensors are copied.
+  /// How many tensors are copied. From the next version on, the subscriber takes the publisher's memory on this device
+  /// too.
   std::uint64_t refresh(const Pin& pin, std::uintptr_t stream);
   void prepare(const Pin& pin);
   void use(std::uintptr_t stream);
@@ -55,6 +57,7 @@ class DeviceTensorsHandle {
   template <typename Call>
   auto locked(Call call) -> decltype(call(std::declval<DeviceTensors&>()));
 
+  const std::shared_ptr<gpu::Device> device_;
   Mutex mutex_;
   std::unique_ptr<DeviceTensors> tensors_ FRESHET_GUARDED_BY(mutex_);
 };

@@ -40,7 +40,9 @@ nb::dict to_python(const SubscriberStat& stat) {
 
 nb::dict to_python(const PublisherStat& stat) {
   nb::dict answer;
-  each_publisher_field(stat, [&answer](const char* name, const auto& value) { answer[name] = nb::cast(value); });
+  const auto write = [&answer](const char* name, const auto& value) { answer[name] = nb::cast(value); };
+  each_publisher_field(stat, write);
+  each_later_publisher_field(stat, write);
   answer["current"] = to_python(stat.current);
   answer["current_kept"] = stat.current_kept;
   answer["mixed"] = seconds(stat.mixed);
@@ -279,7 +281,8 @@ void bind_publisher(nb::module_& module) {
           "open",
           [](std::string model, std::string listen, std::string keys, std::string allow, const std::string& channels,
              std::string directory, const std::optional<Graph>& graph, std::size_t keep_versions, bool group_commit,
-             double arena_copies, const VersionRecord* resumed, const HostGpus* gpus) {
+             double arena_copies, std::uint64_t device_bytes, double device_copies, const VersionRecord* resumed,
+             const HostGpus* gpus) {
             return open_publisher(
                 {.model = std::move(model),
                  .hub_options = {.listen = std::move(listen),
@@ -287,6 +290,7 @@ void bind_publisher(nb::module_& module) {
                                  .channels = take(parse_channel_choice(channels)),
                                  .security = {.key_file = std::move(keys), .allow_file = std::move(allow)}},
                  .arena_copies = arena_copies,
+                 .device_memory = {.bytes = device_bytes, .copies = device_copies},
                  .keep_versions = keep_versions,
                  .group_commit = group_commit,
                  .gpus = gpus != nullptr ? gpus->platform() : nullptr},
@@ -294,7 +298,8 @@ void bind_publisher(nb::module_& module) {
           },
           nb::arg("model"), nb::arg("listen"), nb::arg("keys"), nb::arg("allow"), nb::arg("channels"),
           nb::arg("directory"), nb::arg("graph").none(), nb::arg("keep_versions"), nb::arg("group_commit"),
-          nb::arg("arena_copies"), nb::arg("resumed").none(), nb::arg("gpus").none(), nb::rv_policy::take_ownership)
+          nb::arg("arena_copies"), nb::arg("device_bytes"), nb::arg("device_copies"), nb::arg("resumed").none(),
+          nb::arg("gpus").none(), nb::rv_policy::take_ownership)
       .def("bind", &PublisherHandle::bind, nb::arg("tensors"))
       .def(
           "publish",

@@ -78,6 +78,10 @@ class PinnedVersion {
   bool is_last_share() const { return owner_.use_count() == 1; }
   const Snapshot& snapshot() const { return snapshot_; }
   const Manifest& manifest() const { return snapshot_.manifest(); }
+  /// From its subscriber's next version on, where it can: of one device, and of a subscriber that is open.
+  void take_device_memory(const std::shared_ptr<gpu::Device>& device) const {
+    if (!owner_->closed) static_cast<void>(owner_->subscriber->take_device_memory(device));
+  }
   /// The newest version that its subscriber knew of at most a millisecond before `unix_ns`, which is now: a journal
   /// asks for each answer. REQUIRES: the interpreter's lock.
   VersionNumber newest_known(std::int64_t unix_ns) const;

@@ -9,6 +9,7 @@ import pytest
 import freshet
 from conftest import PATIENCE
 from freshet import _core, _device_arrays
+from host_device import OnDevice, host  # noqa: F401
 
 SEED = int(os.environ.get("FRESHET_GPU_SEED", "1"))
 
@@ -323,3 +324,47 @@ def test_pytorchs_tensors_have_the_same_values_by_both_ways():
         assert of_torch(torch.zeros(4, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2), "w") is None, "packed: the host's way knows it"
     with pytest.raises(freshet.InvalidArgument, match="tensor w: dtype torch.complex32"):
         of_torch(torch.zeros(2, dtype=torch.complex32), "w")
+
+
+def test_device_memory_serves_a_device_from_its_own(gpus, host):
+    """A publisher with versions in the device's memory, and a server's tensors there: the copies stay within it."""
+    opened = type("OnHostGpus", (freshet.Publisher,), {"_test_gpus": gpus})
+    with opened("m", device_memory=8.0) as publisher, freshet.Subscriber("m") as subscriber:
+        array = GpuArray(gpus, "f4", (50, 21), stream=gpus.create_stream(0))
+        mine = host.array(np.zeros((50, 21), np.float32))
+        tensors = _core.DeviceTensors.bind(host.core.device(), [freshet.device._row("w", OnDevice(mine))])
+        channels = set()
+        for step in range(1, 200):  # The first versions may come before the publisher knows of the device.
+            wanted = values("f4", (50, 21), step)
+            array.write(wanted)
+            version = publisher.publish({"w": array}, step=step).version
+            publisher.wait_committed(version, PATIENCE)
+            subscriber.wait_for(version, PATIENCE)
+            assert tensors.refresh(subscriber.snapshot()._pin, host.stream) == 1
+            tensors.wait(PATIENCE)
+            np.testing.assert_array_equal(mine, wanted)
+            channels.add(publisher.stat()["subscribers"][0]["channel"])
+            if channels == {"shm", "cuda_ipc"}:
+                break
+        assert "cuda_ipc" in channels
+        stat = publisher.stat()
+        assert stat["device_memory_bytes"] > stat["device_memory_free_bytes"] > 0 and stat["device_memory_why"] == ""
+        tensors.close()
+        gpus.hold(False)
+
+
+@pytest.mark.parametrize("wrong", [0.5, 65.0, 0.0, 3, -1, True, "2", float("nan")])
+def test_device_memory_that_is_no_size(wrong):
+    with pytest.raises(freshet.InvalidArgument, match="device_memory"):
+        freshet.Publisher("m", device_memory=wrong)
+
+
+def test_a_version_that_finds_no_room_says_why(gpus):
+    opened = type("OnHostGpus", (freshet.Publisher,), {"_test_gpus": gpus})
+    with opened("m", device_memory=4096) as publisher, freshet.Subscriber("m") as subscriber:
+        array = GpuArray(gpus, "f4", (5000,))
+        wanted = values("f4", (5000,), 1)
+        array.write(wanted)
+        check_served((publisher, subscriber), publisher.publish({"w": array}).version, {"w": wanted})
+        assert "do not fit" in publisher.stat()["device_memory_why"]
+        gpus.hold(False)

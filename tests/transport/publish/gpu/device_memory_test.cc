@@ -176,6 +176,11 @@ TEST_P(DeviceMemoryPublish, AnUnchangedTensorKeepsItsSegment) {
     const gpu::Uuid& uuid = server_->info().uuid;
     EXPECT_EQ(after.device_bytes(i, uuid).data() == before.device_bytes(i, uuid).data(), i != 4) << "tensor " << i;
   }
+  std::uint64_t expected = round_up(kSizesOnDevice[4], segment_alignment(kSizesOnDevice[4]));
+  for (const std::uint64_t bytes : kSizesOnDevice) {
+    expected += bytes == 0 ? 0 : round_up(bytes, segment_alignment(bytes));
+  }
+  EXPECT_TRUE(eventually([&] { return used() == expected; })) << used() << ", and not " << expected;
 }
 
 TEST_P(DeviceMemoryPublish, AboveTheLimitAWholeVersionGoesToHostMemory) {
