@@ -361,9 +361,9 @@ class GatedStore final : public ObjectStore {
 
   std::string_view kind() const override { return inner_->kind(); }
   std::string place() const override { return inner_->place(); }
-  Creation create(std::string_view key, Bytes bytes, Time deadline) override {
+  Creation create(std::string_view key, Bytes bytes, Time deadline, std::optional<std::uint32_t> crc32c) override {
     if (!is_open) return {.outcome = Created::unsettled, .error = closed()};
-    return inner_->create(key, bytes, deadline);
+    return inner_->create(key, bytes, deadline, crc32c);
   }
   Status put(std::string_view key, Bytes bytes, Time deadline) override {
     return is_open ? inner_->put(key, bytes, deadline) : Status(fail(closed()));
