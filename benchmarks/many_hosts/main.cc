@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 #include <sstream>
 
 #include "benchmarks/common/child.h"
@@ -24,9 +23,7 @@ constexpr std::uint64_t kMB = 1'000'000;
 constexpr std::chrono::minutes kAnswerMax(10);
 constexpr int kRounds = 5;
 
-struct Options {
-  bool quick = false;
-  bool json = false;
+struct Options : CommonOptions {
   std::string python = "python3";
   std::string weed = "weed";
   std::string folder = "/var/tmp";
@@ -78,16 +75,13 @@ struct Measured {
 
 class ManyHosts {
  public:
-  explicit ManyHosts(const Options& options) : options_(options) {}
+  ManyHosts(const Options& options, Report& report) : options_(options), report_(report) {}
 
   Status run() {
-    std::string folder = options_.folder + "/freshet-many-hosts-XXXXXX";
-    if (::mkdtemp(folder.data()) == nullptr) return fail_errno(errno, folder);
-    if (const Status measured = measure(folder); !measured) report_.skip("many_hosts", measured.error().message());
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    std::cout << (options_.json ? "" : report_.table() + "\n") << report_.json() << std::endl;
-    return {};
+    return in_new_folder(options_.folder, [this](const std::string& folder) -> Status {
+      if (const Status measured = measure(folder); !measured) report_.skip("many_hosts", measured.error().message());
+      return {};
+    });
   }
 
  private:
@@ -153,7 +147,7 @@ class ManyHosts {
   static constexpr std::size_t kTensors = 100;
 
   const Options options_;
-  Report report_{"many_hosts"};
+  Report& report_;
 };
 
 Options default_options() {
@@ -175,13 +169,12 @@ int main(int count, char** words) {
   return run_benchmark(count, words,
                        {.name = "many_hosts",
                         .about = "A bucket of many hosts, beside boto3's transfer of the same objects",
-                        .quick = &options.quick,
-                        .json = &options.json,
+                        .options = options,
                         .add_options =
                             [&](CLI::App& app) {
                               app.add_option("--python", options.python, "With boto3");
                               app.add_option("--weed", options.weed, "SeaweedFS' program");
                               app.add_option("--folder", options.folder, "Where the store keeps its objects: 25 GB");
                             }},
-                       [&] { return ManyHosts(options).run(); });
+                       [&](Report& report) { return ManyHosts(options, report).run(); });
 }
