@@ -69,8 +69,7 @@ struct Facts {
 std::string quality_text(const std::optional<double>& quality) { return quality ? format("{}", *quality) : "-"; }
 
 Result<ExitCode> list_models(Program& program, const Repository& repository, const std::vector<std::string>& tags) {
-  std::vector<std::vector<std::string>> rows = {
-      {"MODEL", "VERSIONS", "NEWEST", "QUALITY", "STEP", "METRIC", "CREATED"}};
+  std::vector<std::vector<std::string>> rows = {{"MODEL", "VERSIONS", "NEWEST", "QUALITY"}};
   FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
   for (const std::string& model : models) {
     FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, model, tags));
@@ -83,16 +82,13 @@ Result<ExitCode> list_models(Program& program, const Repository& repository, con
     }
     if (newest_row == nullptr) continue;
     const LineageRow& newest = *newest_row;
-    const Facts facts = Facts::of(repository, newest.version);
-    facts.add_to(rows.emplace_back(
-        std::vector{model, format("{}", live), to_string(newest.version), quality_text(newest.quality)}));
+    rows.push_back({model, format("{}", live), to_string(newest.version), quality_text(newest.quality)});
     if (!program.out.json) continue;
-    Json line = {{"model", model},
-                 {"versions", live},
-                 {"newest", newest.version.number},
-                 {"quality", quality_json(newest.quality)}};
-    facts.add_to(line);
-    FRESHET_TRY(program.out.emit(line, ""));
+    FRESHET_TRY(program.out.emit({{"model", model},
+                                  {"versions", live},
+                                  {"newest", newest.version.number},
+                                  {"quality", quality_json(newest.quality)}},
+                                 ""));
   }
   if (!program.out.json) FRESHET_TRY(program.out.write(table(rows) + "\n"));
   return ExitCode::done;

@@ -277,15 +277,7 @@ TEST_F(RepoCommand, ABatchStoresEqualTensorsOnceWhenAsked) {
 TEST_F(RepoCommand, ListingsHaveTheirKeys) {
   put("net", chain(1, 2, 3));
   put("net", chain(4, 5, 6), {"--ancestor", "net@1"});
-  Json models = repo({"ls"}).json();
-  EXPECT_GT(models["created_ms"], 0);
-  models.erase("created_ms");
-  EXPECT_EQ(models, Json({{"model", "net"},
-                          {"versions", 2},
-                          {"newest", 2},
-                          {"quality", nullptr},
-                          {"step", 0},
-                          {"metrics", Json::object()}}));
+  EXPECT_EQ(repo({"ls"}).json(), Json({{"model", "net"}, {"versions", 2}, {"newest", 2}, {"quality", nullptr}}));
   ASSERT_EQ(repo({"ls", "net"}).json_lines().size(), 2u);
   EXPECT_THAT(keys_of(repo({"ls", "net"}).json_lines()[1]),
               ElementsAre("model", "version", "ancestor", "inherited_bytes", "own_bytes", "quality", "step", "metrics",
