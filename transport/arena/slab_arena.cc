@@ -10,8 +10,6 @@
 namespace freshet {
 namespace {
 
-/// Large enough that a model has few, small enough that a machine short of memory can still give some.
-constexpr std::uint64_t kSlabBytesUsual = std::uint64_t{1} << 30;
 constexpr std::uint64_t kPageBytes = 4096;
 /// An arena grows by a slab of at least this, and of this part of its limit: every reader keeps a descriptor per slab.
 constexpr std::uint64_t kGrowthBytesMin = std::uint64_t{4} << 20;
@@ -132,12 +130,15 @@ Status SlabArena::grow(std::span<Want> wants) {
     for (; last < wants.size(); ++last) {
       if (wants[last].segment) continue;
       const std::uint64_t end = end_of_segment(bytes, wants[last].bytes);
-      if (end > kSlabBytesUsual && bytes > 0) break;
+      if (end > options_.slab_bytes && bytes > 0) break;
       bytes = end;
     }
     if (bytes == 0) break;
     FRESHET_TRY(add_slab(growth_for(round_up(bytes, kPageBytes))));
-    if (acquire(wants.subspan(first, last - first)) > 0) {
+    // A slab may be larger than those that it was made for: what comes behind them gets the rest.
+    (void)acquire(wants.subspan(first));
+    const auto has_room = [](const Want& want) { return want.segment.has_value(); };
+    if (!std::ranges::all_of(wants.subspan(first, last - first), has_room)) {
       return fail(Code::out_of_space,
                   format("a new slab of {} bytes is too small for the segment that it was made for", bytes));
     }

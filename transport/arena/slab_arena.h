@@ -30,6 +30,9 @@ class SlabArena {
     MemoryKind memory = MemoryKind::host;  ///< Of all slabs: `host`, or `device`, which needs use_device().
     bool lock_memory = true;
     bool huge_pages = false;
+    /// Of a slab for many segments: large enough that a model has few, small enough that a machine short of memory can
+    /// still give some. A larger segment has a slab of its own.
+    std::uint64_t slab_bytes = std::uint64_t{1} << 30;
     /// Told of each new slab's memory, with no lock held, by whoever lets the arena grow. May be empty.
     std::function<void(Bytes)> on_slab = {};
   };

@@ -23,10 +23,11 @@ void DeviceArena::prepare(std::span<const std::uint64_t> tensor_bytes) {
     model_bytes_ += round_up(std::max<std::uint64_t>(bytes, 1), kSegmentUnit);
 }
 
-/// Each slab is rounded up to what the device gives.
+/// Each slab is rounded up to what the device gives. Two slabs in a row hold more than one whole slab, so there are at
+/// most twice as many.
 std::uint64_t DeviceArena::limit_bytes(std::uint64_t granularity) const {
   if (limit_.bytes != 0) return limit_.bytes;
-  const auto slabs = static_cast<double>(model_bytes_ / kSlabBytesWhole + 1);
+  const auto slabs = static_cast<double>(2 * (model_bytes_ / kSlabBytesWhole) + 2);
   return static_cast<std::uint64_t>(limit_.copies * static_cast<double>(model_bytes_) +
                                     std::ceil(limit_.copies) * slabs * static_cast<double>(granularity));
 }

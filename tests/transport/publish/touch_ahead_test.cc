@@ -9,6 +9,7 @@
 
 #include "core/arena/arena.h"
 #include "tests/transport/publish/byte_model.h"
+#include "transport/arena/slab_arena.h"
 #include "transport/publish/capture.h"
 
 namespace freshet {
@@ -117,6 +118,16 @@ TEST(TouchAhead, OneCopyIsAllThatIsAskedFor) {
   AheadRun run(1);
   run.take(kAheadTensors, Changed::Kind::find);
   EXPECT_NEAR(run.resident_copies(), 1, 0.01);
+}
+
+/// An arena grows by at least 4 MiB, as one of a large limit grows by more than a usual slab.
+TEST(TouchAhead, ASlabThatIsLargerThanWhatItWasMadeForTakesWhatComesNext) {
+  SlabArena arena({.name = "test", .lock_memory = false, .slab_bytes = 1 << 20});
+  const std::vector<std::uint64_t> sizes(48, 512 << 10);
+  ASSERT_TRUE(arena.prepare(sizes, {.limit_bytes = 64 << 20, .copies = 1}));
+  std::uint64_t bytes = 0;
+  for (const SlabReference& slab : arena.slabs()) bytes += slab.bytes;
+  EXPECT_LE(bytes, std::uint64_t{24 + 4} << 20) << "24 MiB of tensors";
 }
 
 }  // namespace
