@@ -105,8 +105,6 @@ TEST(Slab, AdoptTakesTheDescriptorAlsoWhenItRefuses) {
 TEST(Slab, SaysWhenTheMemoryIsNotThere) {
   EXPECT_EQ(Slab::create("too-large", {.bytes = std::uint64_t{1} << 45}).error().code(), Code::out_of_space);
   EXPECT_EQ(Slab::create("nothing", {.bytes = 0}).error().code(), Code::invalid_argument);
-  EXPECT_EQ(Slab::create("elsewhere", {.bytes = 4096, .memory = static_cast<MemoryKind>(7)}).error().code(),
-            Code::unsupported);
   EXPECT_EQ(Slab::create("absurd", {.bytes = ~std::uint64_t{0}}).error().code(), Code::invalid_argument);
 }
 

@@ -78,10 +78,13 @@ Result<bool> DoorGuest::receive_frame() {
   if (got < 0) return fail_errno(errno, "read from the publisher's door");
   std::vector<FileDescriptor> descriptors = take_descriptors(message);
   if (got == 0) return fail(Code::unavailable, "the publisher closed its door");
-  if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    return fail(Code::out_of_space, "the publisher's slabs do not fit in this process's limit of open files");
-  }
   FRESHET_ASSIGN(const SlabFrame frame, decode_slab_frame(Bytes(bytes.data(), static_cast<std::size_t>(got))));
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    if (!frame.is_on_device) {
+      return fail(Code::out_of_space, "the publisher's slabs do not fit in this process's limit of open files");
+    }
+    descriptors.resize(std::max(descriptors.size(), frame.slab_bytes.size()));
+  }
   if (frame.is_on_device && device_ == nullptr) {
     return fail(Code::corrupt, "slabs of device memory came through a door, and nobody asked for them");
   }
@@ -103,7 +106,9 @@ Result<bool> DoorGuest::receive_frame() {
 
 /// Every version has a copy in host memory too, so a slab that this process cannot map loses none.
 std::shared_ptr<const Slab> DoorGuest::import(FileDescriptor descriptor, std::uint64_t bytes) {
-  auto slab = Slab::import(*device_, std::move(descriptor), bytes);
+  auto slab = descriptor.get() < 0
+                  ? Result<Slab>(fail(Code::out_of_space, "it does not fit in this process's limit of open files"))
+                  : Slab::import(*device_, std::move(descriptor), bytes);
   if (slab) return std::make_shared<const Slab>(std::move(*slab));
   log_line(LogLevel::warning, format("the publisher's memory on the GPU is not used, its copy in host memory is: {}",
                                      slab.error().message()));

@@ -62,6 +62,10 @@ Status take_device_places(const protocol::Grant& grant, const DeviceSlabs& on_de
     if (!bytes) return fail(std::move(bytes.error()).with_context("in device memory"));
     version.device_tensors[i] = *bytes;
   }
+  if (std::ranges::all_of(version.device_tensors, [](const auto& bytes) { return bytes.empty(); })) {
+    version.device_tensors.clear();
+    return {};
+  }
   version.device_slabs = on_device.slabs;
   version.device = on_device.device;
   return {};
