@@ -6,6 +6,7 @@
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
+#include "repo/local/side_by_side.h"
 
 namespace freshet::cli {
 namespace {
@@ -35,6 +36,9 @@ Result<std::vector<LineageRow>> chosen_versions(const Repository& repository, co
   }
   return chosen;
 }
+
+/// A provider far away answers so many questions while one is on its way.
+constexpr std::size_t kFactsAtOnce = 16;
 
 /// What the listing tells of a version beside its row. Of a damaged record, nothing: `verify` tells of the damage.
 struct Facts {
@@ -99,12 +103,17 @@ Result<ExitCode> list_versions(Program& program, const Repository& repository, c
   std::vector<std::vector<std::string>> rows = {
       {"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY", "STEP", "METRIC", "CREATED"}};
   FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, model, arguments.tags));
-  for (const LineageRow& row : versions) {
+  std::vector<Facts> facts(versions.size());
+  FRESHET_TRY(run_side_by_side(versions.size(), kFactsAtOnce, [&](std::size_t at) -> Status {
+    if (!versions[at].retired) facts[at] = Facts::of(repository, versions[at].version);
+    return {};
+  }));
+  for (std::size_t at = 0; at < versions.size(); ++at) {
+    const LineageRow& row = versions[at];
     rows.push_back({to_string(row.version) + (row.retired ? " (retired)" : ""),
                     row.ancestor.number == 0 ? "-" : to_string(row.ancestor), human_bytes(row.inherited_bytes),
                     human_bytes(row.own_bytes), quality_text(row.quality)});
-    const Facts facts = row.retired ? Facts() : Facts::of(repository, row.version);
-    facts.add_to(rows.back());
+    facts[at].add_to(rows.back());
     if (!program.out.json) continue;
     Json line = {{"model", model},
                  {"version", row.version.number},
@@ -112,7 +121,7 @@ Result<ExitCode> list_versions(Program& program, const Repository& repository, c
                  {"inherited_bytes", row.inherited_bytes},
                  {"own_bytes", row.own_bytes},
                  {"quality", quality_json(row.quality)}};
-    if (!row.retired) facts.add_to(line);
+    if (!row.retired) facts[at].add_to(line);
     if (row.retired) line["retired"] = true;
     FRESHET_TRY(program.out.emit(line, ""));
   }

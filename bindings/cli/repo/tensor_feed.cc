@@ -2,6 +2,7 @@
 #include "bindings/cli/repo/tensor_feed.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "bindings/cli/frame/progress.h"
@@ -13,9 +14,6 @@ namespace {
 
 /// Large enough to lose nothing by it, and small enough that the other thread soon has something to do.
 constexpr std::uint64_t kFeedPartBytes = std::uint64_t{32} << 20;
-/// One is written, one is read, and one waits. Memory that is used again costs nothing: a page that the kernel has to
-/// find and clear takes longer than its bytes take to be read.
-constexpr std::size_t kFeedPartsHeld = 3;
 
 }  // namespace
 
@@ -30,7 +28,7 @@ Result<std::unique_ptr<TensorFeed>> TensorFeed::start(const Repository& reposito
 Status TensorFeed::lay_out(std::span<const std::uint32_t> tensors) {
   const auto specs = record_.manifest.architecture->tensors();
   std::uint64_t part_bytes = 0;
-  std::uint64_t part_bytes_max = 0;
+  std::array<std::uint64_t, kFeedPartsHeld> room = {};
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::uint64_t bytes = specs[tensors[i]].bytes();
     if (part_bytes > 0 && part_bytes + bytes > kFeedPartBytes) {
@@ -38,16 +36,19 @@ Status TensorFeed::lay_out(std::span<const std::uint32_t> tensors) {
       part_bytes = 0;
     }
     part_bytes += bytes;
-    part_bytes_max = std::max(part_bytes_max, part_bytes);
+    std::uint64_t& own = room[part_ends_.size() % kFeedPartsHeld];
+    own = std::max(own, part_bytes);
     bytes_ += bytes;
   }
   part_ends_.push_back(tensors.size());
-  const std::uint64_t held = part_bytes_max * std::min(part_ends_.size(), kFeedPartsHeld);
-  memory_.reset(new (std::nothrow) std::byte[held]);
-  if (memory_ == nullptr)
-    return fail(Code::out_of_space, format("not enough memory: the reading needs {} bytes", held));
+  for (std::size_t slot = 0; slot < kFeedPartsHeld; ++slot) {
+    memory_[slot].reset(new (std::nothrow) std::byte[room[slot]]);
+    if (memory_[slot] != nullptr) continue;
+    return fail(Code::out_of_space, format("not enough memory: the reading needs {} bytes",
+                                           std::accumulate(room.begin(), room.end(), std::uint64_t{0})));
+  }
   for (std::size_t part = 0; part < part_ends_.size(); ++part) {
-    std::byte* at = memory_.get() + part % kFeedPartsHeld * part_bytes_max;
+    std::byte* at = memory_[part % kFeedPartsHeld].get();
     while (views_.size() < part_ends_[part]) {
       const std::uint32_t tensor = tensors[views_.size()];
       const MutableBytes out(at, specs[tensor].bytes());

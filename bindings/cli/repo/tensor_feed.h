@@ -5,6 +5,7 @@
 /// file is then written while the rest is read, and takes as long as the slower of the two. The memory holds a few of
 /// the tensors at a time, however many there are.
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -17,6 +18,10 @@
 #include "repo/repository.h"
 
 namespace freshet::cli {
+
+/// One is written, one is read, and one waits. Memory that is used again costs nothing: a page that the kernel has to
+/// find and clear takes longer than its bytes take to be read.
+inline constexpr std::size_t kFeedPartsHeld = 3;
 
 /// wait_for(): one thread.
 class TensorFeed {
@@ -47,7 +52,7 @@ class TensorFeed {
 
   const Repository& repository_;
   const VersionRecord& record_;
-  std::unique_ptr<std::byte[]> memory_;
+  std::array<std::unique_ptr<std::byte[]>, kFeedPartsHeld> memory_;  ///< Together never more than the tensors have.
   std::uint64_t bytes_ = 0;
   std::vector<TensorView> views_;
   std::vector<Repository::TensorRead> reads_;
