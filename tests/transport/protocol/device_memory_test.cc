@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/transport/protocol/machine_fixture.h"
+#include "transport/protocol/publisher/publisher_machine.h"
 #include "transport/protocol/subscriber/subscriber_machine.h"
 
 namespace freshet::protocol::test {
