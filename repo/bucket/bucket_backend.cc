@@ -182,8 +182,10 @@ class BucketBackend final : public Backend {
     explicit Writer(BucketBackend& backend) : backend_(backend), packer_(*backend.store_, *backend.log_) {}
 
     Status write(std::string_view key, Bytes bytes) override {
-      FRESHET_TRY(packer_.add(key, bytes));
-      return packer_.wait();
+      const Result<Digest> added = packer_.add(key, bytes);
+      // Also after an error: threads still read earlier parts of the bytes.
+      Status sent = packer_.wait();
+      return added ? sent : Status(fail(added.error()));
     }
     Result<Digest> write_and_digest(std::string_view key, Bytes bytes) override { return packer_.add(key, bytes); }
     Status commit() override {

@@ -401,8 +401,8 @@ class GatedStore final : public ObjectStore {
 TEST_F(BucketTest, AnOwnerThatWasReplacedTellsNoNamesFromItsMemory) {
   const auto gate = std::make_shared<GatedStore>(store_);
   BucketOptions options;
-  options.log.answers = std::chrono::milliseconds(200);
-  options.log.challenge = std::chrono::milliseconds(300);
+  options.log.answers = std::chrono::seconds(2);
+  options.log.challenge = std::chrono::seconds(3);
   options.log.look = std::chrono::milliseconds(20);
   auto old = open_or_die(open_bucket_backend(gate, options).value());
   std::mt19937_64 random(7);

@@ -7,11 +7,17 @@
 #include <atomic>
 #include <memory>
 #include <random>
+#include <thread>
+#include <vector>
 
+#include "core/base/deadline.h"
+#include "core/base/digest.h"
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/bucket/bucket_backend.h"
 #include "repo/object_store/memory_object_store.h"
 #include "tests/fault/crash_script.h"
+#include "tests/support/eventually.h"
 #include "tests/support/from_environment.h"
 
 namespace freshet {
@@ -96,6 +102,75 @@ TEST_F(BucketFaults, AStoreThatLosesDelaysAndRepeatsHarmsNothing) {
   repository_.reset();
   ASSERT_NO_FATAL_FAILURE(open());
   ASSERT_NO_FATAL_FAILURE(expect_done_or_not());
+}
+
+/// The first large object is read until its call is interrupted, and somewhat longer. The second one is refused
+/// meanwhile.
+class LingeringStore final : public ObjectStore {
+ public:
+  std::atomic<bool> returned{false};
+  std::atomic<bool> reads_after_return{false};
+  bool is_inside() const { return is_inside_; }
+
+  std::string_view kind() const override { return inner_.kind(); }
+  std::string place() const override { return inner_.place(); }
+  std::size_t transfers_max() const override { return 2; }
+  Creation create(std::string_view key, Bytes bytes, Time deadline, std::optional<std::uint32_t> crc32c) override {
+    if (!key.starts_with("objects/")) return inner_.create(key, bytes, deadline, crc32c);
+    if (objects_++ != 0) {
+      came_true([&] { return is_inside_.load(); });
+      return {.outcome = Created::refused, .error = Error(Code::unavailable, "busy")};
+    }
+    is_inside_ = true;
+    came_true([] { return Interruption::is_wanted(); });
+    const Time until = deadline_in(std::chrono::milliseconds(300));
+    while (!returned && system_clock().now() < until) std::this_thread::yield();
+    reads_after_return = returned.load();
+    is_inside_ = false;
+    return {.outcome = Created::unsettled, .error = Error(Code::cancelled, "interrupted")};
+  }
+  Status put(std::string_view key, Bytes bytes, Time deadline) override { return inner_.put(key, bytes, deadline); }
+  Status remove(std::string_view key, Time deadline) override { return inner_.remove(key, deadline); }
+  Result<Object> get(std::string_view key, std::uint64_t bytes_max, Time deadline) const override {
+    return inner_.get(key, bytes_max, deadline);
+  }
+  Status read(std::string_view key, std::uint64_t offset, MutableBytes out, Time deadline) const override {
+    return inner_.read(key, offset, out, deadline);
+  }
+  Result<ObjectHead> head(std::string_view key, Time deadline) const override { return inner_.head(key, deadline); }
+  Result<ObjectPage> list(std::string_view prefix, std::string_view after, std::size_t keys_max,
+                          Time deadline) const override {
+    return inner_.list(prefix, after, keys_max, deadline);
+  }
+  Result<std::int64_t> now_unix_s(Time deadline) const override { return inner_.now_unix_s(deadline); }
+  Result<SignedRequest> sign_get(std::string_view key, Duration life) const override {
+    return inner_.sign_get(key, life);
+  }
+  Result<SignedRequest> sign_create(std::string_view key, std::uint64_t bytes, std::uint32_t crc32c,
+                                    Duration life) const override {
+    return inner_.sign_create(key, bytes, crc32c, life);
+  }
+
+ private:
+  MemoryObjectStore inner_;
+  std::atomic<int> objects_{0};
+  std::atomic<bool> is_inside_{false};
+};
+
+TEST(BucketWriter, ReadsNothingAfterAWriteThatFailed) {
+  const auto store = std::make_shared<LingeringStore>();
+  const auto backend = open_bucket_backend(store, quick_options());
+  ASSERT_TRUE(backend) << backend.error().message();
+  const auto writer = (*backend)->write_blobs();
+  ASSERT_TRUE(writer);
+  // More parts than objects move at a time: write() meets the refusal before it has begun the last part.
+  const std::vector<std::byte> bytes(3 * kDigestPartBytes, std::byte{7});
+  const Status written = (*writer)->write("a", bytes);
+  store->returned = true;
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code(), Code::unavailable);
+  came_true([&] { return !store->is_inside(); });
+  EXPECT_FALSE(store->reads_after_return);
 }
 
 TEST_F(BucketFaults, AnOwnerThatEndsAtAnyCallLeavesWholeVersions) {
