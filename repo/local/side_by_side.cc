@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/deadline.h"
 #include "core/base/interruption.h"
 #include "core/base/mutex.h"
 
@@ -27,12 +28,44 @@ struct Failure {
   }
 };
 
+class Helpers {
+ public:
+  void begin_one() {
+    const MutexLock lock(mutex_);
+    ++running_;
+  }
+  void end_one() {
+    const MutexLock lock(mutex_);
+    --running_;
+    ended_.notify_all();
+  }
+  /// Until all ended. Before, cancelled if this thread's Interruption wants it.
+  Status wait() {
+    const MutexLock lock(mutex_);
+    while (running_ > 0) {
+      ended_.wait_until(mutex_, Interruption::next_look(deadline_in(kHelpersLook)));
+      mutex_.unlock();
+      Status wanted = Interruption::check();
+      mutex_.lock();
+      if (!wanted) return wanted;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr Duration kHelpersLook = std::chrono::seconds(1);
+  Mutex mutex_;
+  CondVar ended_;
+  std::size_t running_ FRESHET_GUARDED_BY(mutex_) = 0;
+};
+
 }  // namespace
 
 Status run_side_by_side(std::size_t count, std::size_t threads, const std::function<Status(std::size_t at)>& work) {
   std::atomic<std::size_t> next{0};
   std::stop_source failed;
   Failure failure;
+  Helpers helpers;
   const auto run = [&] {
     const StopInterrupts ends_early(failed.get_token());
     for (std::size_t at = next++; at < count && !failed.stop_requested(); at = next++) {
@@ -44,13 +77,24 @@ Status run_side_by_side(std::size_t count, std::size_t threads, const std::funct
     }
   };
   {
-    std::vector<std::jthread> helpers;
+    std::vector<std::jthread> threads_beside;
     try {
-      for (std::size_t i = 1; i < std::min(threads, count); ++i) helpers.emplace_back(run);
+      for (std::size_t i = 1; i < std::min(threads, count); ++i) {
+        helpers.begin_one();
+        threads_beside.emplace_back([&] {
+          run();
+          helpers.end_one();
+        });
+      }
     } catch (const std::system_error&) {
-      // Fewer threads do the same work.
+      helpers.end_one();  // Fewer threads do the same work.
     }
     run();
+    // Helpers cannot ask whether the call of this thread must end.
+    if (Status wanted = helpers.wait(); !wanted) {
+      failure.add(count, std::move(wanted));
+      failed.request_stop();
+    }
   }
   const MutexLock lock(failure.mutex);
   return std::move(failure.status);

@@ -5,8 +5,13 @@
 
 #include <atomic>
 #include <latch>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "core/base/interruption.h"
+#include "tests/support/eventually.h"
 
 namespace freshet {
 namespace {
@@ -50,6 +55,25 @@ TEST(SideBySide, BeginsNothingAfterAFailure) {
   };
   EXPECT_FALSE(run_side_by_side(50, 1, work));
   EXPECT_EQ(begun, 4u);
+}
+
+TEST(SideBySide, AnInterruptionEndsThePiecesOfOtherThreads) {
+  std::stop_source stop;
+  const StopInterrupts interrupts(stop.get_token());
+  const auto caller = std::this_thread::get_id();
+  std::latch both(2);
+  bool was_interrupted = false;
+  const auto work = [&](std::size_t) -> Status {
+    both.arrive_and_wait();
+    if (std::this_thread::get_id() == caller) {
+      stop.request_stop();
+    } else {
+      was_interrupted = came_true([] { return Interruption::is_wanted(); });
+    }
+    return {};
+  };
+  EXPECT_EQ(run_side_by_side(2, 2, work).error().code(), Code::cancelled);
+  EXPECT_TRUE(was_interrupted);
 }
 
 }  // namespace
