@@ -11,6 +11,7 @@
 #include "bindings/runtime/folder_socket.h"
 #include "core/base/format.h"
 #include "core/base/mutex.h"
+#include "repo/s3/address.h"
 #include "repo/sink.h"
 #include "transport/option_text.h"
 
@@ -67,6 +68,12 @@ class Archive {
 
   Result<ExitCode> run() {
     FRESHET_ASSIGN(repository_, open());
+    if (is_owner() && is_s3_address(program_.repository)) {
+      return fail(Code::failed_precondition,
+                  format("{} has no provider, and an archive serves no bucket: start `freshet provider --repo {} "
+                         "--listen ADDRESS` first",
+                         program_.repository, program_.repository));
+    }
     say_if_part(program_, repository_);
     FRESHET_TRY(open_sink());
     if (is_owner()) program_.out.log(format("{} is owned and served by this archive", program_.repository));
