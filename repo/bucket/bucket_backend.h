@@ -40,6 +40,8 @@ class BucketMember {
   std::optional<log::LogMember> owner() const { return log_->owner(); }
   /// This member owns the repository, as far as it has read.
   bool owns() const { return log_->role() == log::Role::owns; }
+  /// unavailable: no owner, or one whom the store did not answer for so long that another process may own it by now.
+  Status check_current() const { return log_->check_current(); }
   /// corrupt or unsupported: this member can go on no more.
   std::optional<Error> error() const { return log_->error(); }
   Status look(Time deadline) { return log_->look(deadline); }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "bindings/cli/frame/arguments.h"
@@ -31,6 +32,8 @@ constexpr Duration kSilentLook = std::chrono::milliseconds(500);
 constexpr Duration kChallengePause = std::chrono::seconds(5);
 /// An owner opens the repository after it owns the log, and its server stands by so long. A command has no server.
 constexpr Duration kOwnerOpens = std::chrono::seconds(10);
+/// The end of an owner waits so long for puts that are under way.
+constexpr Duration kLastCalls = std::chrono::seconds(2);
 
 /// When to challenge the owner. The log decides; this only spares it challenges.
 class OwnerWatch {
@@ -49,8 +52,10 @@ class OwnerWatch {
     if (now < next_look_) return false;
     if (watch_ == nullptr || watched_ != owner) {
       watched_ = owner;
-      const Result<SecurityOptions> security = security_for(owner, security_);
-      watch_ = ServerWatch::of(owner.address, security ? *security : security_);
+      SecurityOptions own = security_;
+      if (owner.public_key.empty()) own.key_file.clear();  // An owner without keys takes none.
+      const Result<SecurityOptions> security = security_for(owner, own);
+      watch_ = ServerWatch::of(owner.address, security ? *security : own);
     }
     const ServerWatch::Seen seen = watch_->look();
     next_look_ = system_clock().now() + (seen == ServerWatch::Seen::owner ? kOwnerLook : kSilentLook);
@@ -139,12 +144,19 @@ class BucketProvider {
     Status lived = stand_by_and_own(*member);
     set_member(nullptr);
     if (repository_ == nullptr) return lived;
+    if (program_.interrupt.requested() && server_) finish_calls();
     server_.reset();
     repository_.reset();
     member.reset();
     if (program_.interrupt.requested()) return lived;
     FRESHET_ASSIGN(server_, RepositoryServer::stand_by([this] { return owner(); }, server_options()));
     return lived;
+  }
+
+  /// Clients stay connected, so it does not wait until they leave.
+  void finish_calls() const {
+    const Time until = deadline_in(kLastCalls);
+    while (server_->stat().calls != 0 && system_clock().now() < until) std::this_thread::sleep_for(kOwnerLook);
   }
 
   Status stand_by_and_own(BucketMember& member) {
@@ -157,8 +169,18 @@ class BucketProvider {
     FRESHET_ASSIGN(server_, RepositoryServer::open(*repository_, server_options()));
     FRESHET_TRY(tell(false));
     repository_->prepare_match();
-    while (member.owns()) {
+    // An owner that lost the store answers its clients nothing. It stands by, so that a standby sees it and takes over.
+    Time current = system_clock().now();
+    while (member.owns() && !member.error()) {
       if (program_.interrupt.wait_until(deadline_in(kOwnerLook))) return {};
+      const Time now = system_clock().now();
+      if (member.check_current()) {
+        current = now;
+      } else if (now - current >= kOwnerOpens) {
+        program_.out.log(format("{}: the store does not answer the owner; this provider stands by",
+                                printable(program_.repository)));
+        return {};
+      }
     }
     if (member.error()) return fail(*member.error());
     program_.out.log(

@@ -35,7 +35,7 @@ class LinkWatch final : public ServerWatch {
   Seen look() override {
     if (link_ == nullptr || link_->is_dead() || link_->standing() == Standing::standby) {
       const auto options = link_options(address_, security_, kWatchTimes);
-      if (!options) return Seen::refuses;
+      if (!options) return Seen::silent;  // Nobody was asked.
       link_.reset();
       auto opened = Link::open(*options, deadline_in(kWatchTimes.silence));
       if (!opened) return is_absence(opened.error()) ? Seen::silent : Seen::refuses;
@@ -90,12 +90,16 @@ Result<std::shared_ptr<Link>> RemoteRepository::reach(Time deadline) const {
       Result<std::shared_ptr<Link>> opened = reach_one(server, until);
       if (opened && (*opened)->standing() != Standing::standby) {
         const bool moves = moves_ || (*opened)->standing() == Standing::moves;
-        if (!options_.known_by.empty()) FRESHET_TRY(recognize(**opened, deadline));
-        moves_ = moves;
-        if (moves) owner_ = server;
-        return opened;
-      }
-      if (opened) {
+        const Status known = options_.known_by.empty() ? Status() : recognize(**opened, deadline);
+        if (known) {
+          moves_ = moves;
+          if (moves) owner_ = server;
+          return opened;
+        }
+        if (!moves || !is_absence(known.error())) return fail(known.error());
+        moves_ = true;
+        last = known.error();
+      } else if (opened) {
         moves_ = true;
         const ServedOwner& owner = (*opened)->owner();
         if (!owner.address.empty()) servers.push_back(owner);
