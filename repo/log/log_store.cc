@@ -157,7 +157,9 @@ Status LogStore::claim(Time deadline) {
     FRESHET_ASSIGN(const bool in_time, wait(deadline));
     // A person must act first: who may only read shall not wait.
     const std::optional<Error> trouble = machine_.trouble();
-    if (trouble && trouble->code() == Code::failed_precondition) return fail(*trouble);
+    if (trouble && trouble->code() == Code::failed_precondition) {
+      return fail(trouble->code(), "this process cannot own the repository: " + trouble->message());
+    }
     if (!in_time) {
       return fail(Code::timed_out, machine_.trouble() ? machine_.trouble()->message()
                                                       : "the claim of the repository's log is not settled yet");
