@@ -42,6 +42,7 @@ class StoredVersions {
     const MutexLock lock(mutex_);
     if (event.status) {
       events_.push_back(event);
+      broken_.reset();
     } else if (event.status.error().code() == Code::io_error || event.status.error().code() == Code::not_found) {
       broken_ = event.status.error();
     }
@@ -55,6 +56,11 @@ class StoredVersions {
     const MutexLock lock(mutex_);
     return broken_;
   }
+  /// It was opened again.
+  void mend() {
+    const MutexLock lock(mutex_);
+    broken_.reset();
+  }
 
  private:
   Mutex mutex_;
@@ -67,7 +73,7 @@ class Archive {
   Archive(Program& program, const ArchiveArguments& arguments) : program_(program), arguments_(arguments) {}
 
   Result<ExitCode> run() {
-    FRESHET_ASSIGN(repository_, open());
+    FRESHET_ASSIGN(repository_, open(RepositoryAccess::create));
     if (is_owner() && is_s3_address(program_.repository)) {
       return fail(Code::failed_precondition,
                   format("{} has no provider, and an archive serves no bucket: start `freshet provider --repo {} "
@@ -91,8 +97,8 @@ class Archive {
   }
 
  private:
-  Result<OpenedRepository> open() const {
-    RepositoryOptions options{.access = RepositoryAccess::create};
+  Result<OpenedRepository> open(RepositoryAccess access) const {
+    RepositoryOptions options{.access = access};
     options.security = {.key_file = arguments_.provider_key.empty() ? "" : arguments_.security.key_file,
                         .server_key = arguments_.provider_key,
                         .open_loopback = arguments_.security.open_loopback};
@@ -159,15 +165,18 @@ class Archive {
     told_waiting_ = true;
   }
 
-  /// Another process owned the folder, and ended: its place is free.
+  /// Another process owned the folder, and ended: its place is free. A folder that is gone was moved with its owner, and
+  /// no other is made in its place.
   Status take_place_over(Time now) {
     if (now < look_at_ || is_owner() || is_repository_address(program_.repository)) return {};
     look_at_ = now + kOwnerPause;
     if (is_folder_offered(program_.repository)) return {};
-    Result<OpenedRepository> opened = open();
+    Result<OpenedRepository> opened = open(RepositoryAccess::write);
+    if (!opened && opened.error().code() == Code::not_found) return fail(with_advice(opened.error()));
     if (!opened || opened->get_deleter().own() == nullptr) return {};
     sink_.reset();
     repository_ = std::move(*opened);
+    stored_.mend();
     FRESHET_TRY(open_sink());
     program_.out.log(format("the owner of {} ended; this archive owns and serves it now", program_.repository));
     return {};
