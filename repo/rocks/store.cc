@@ -161,6 +161,8 @@ Status check_folder(const RocksOptions& options) {
   FRESHET_TRY(make_folder(options.folder));
   for (fs::directory_iterator at(options.folder, error), end; !error && at != end; at.increment(error)) {
     if (is_of_rocksdb(at->path().filename())) continue;
+    // Another process has made the repository since the first look.
+    if (at->path().filename() == "CURRENT") return {};
     return fail(Code::failed_precondition, format("{} is not empty and holds no repository (it has {})", options.folder,
                                                   at->path().filename().string()));
   }
