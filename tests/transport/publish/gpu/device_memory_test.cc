@@ -359,7 +359,9 @@ TEST_P(LyingDeviceDoor, AGrantIsCheckedAgainstTheSlabs) {
   const auto version = must(made(good, mapped));
   EXPECT_EQ(version->device_tensors.at(0).data(), slab->memory().data() + 256);
   EXPECT_TRUE(version->device_tensors.at(1).empty()) << "the grant has no place of it there";
-  EXPECT_TRUE(must(made(good, {.slabs = {nullptr}, .device = trainer_->info().uuid}))->device_tensors.at(0).empty());
+  const auto unmapped = must(made(good, {.slabs = {nullptr}, .device = trainer_->info().uuid}));
+  EXPECT_TRUE(unmapped->device_tensors.empty());
+  EXPECT_FALSE(unmapped->device) << "nothing of it lies there";
   EXPECT_TRUE(must(made(good, {}))->device_tensors.empty());
 
   const auto refused = [&](const std::function<void(protocol::Grant&)>& lie) {
