@@ -31,7 +31,7 @@ inline constexpr std::uint64_t kDigestPartBytes = std::uint64_t{64} << 20;
 /// The digest of bytes: XXH3-128 of up to kDigestPartBytes; of more, XXH3-128 of the digests of their parts. So a part
 /// can be proved alone.
 Digest digest_of(Bytes bytes);
-/// The digest_of() bytes whose parts have these digests. At least one.
+/// Of the digests of all parts, at least one: the digest_of() the whole bytes.
 Digest digest_of_parts(const std::vector<Digest>& parts);
 /// XXH3-128 of the bytes, however many they are. For checksums that another format defines, and for bytes that are not
 /// a tensor.

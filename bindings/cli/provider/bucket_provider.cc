@@ -30,9 +30,10 @@ constexpr Duration kOwnerLook = std::chrono::milliseconds(50);
 constexpr Duration kSilentLook = std::chrono::milliseconds(500);
 /// Between two challenges of an owner that answers the log, and not this process.
 constexpr Duration kChallengePause = std::chrono::seconds(5);
-/// An owner opens the repository after it owns the log, and its server stands by so long. A command has no server.
+/// Within this time after it owns the log, an owner opens the repository. Until then its server stands by. A command
+/// has no server.
 constexpr Duration kOwnerOpens = std::chrono::seconds(10);
-/// The end of an owner waits so long for puts that are under way.
+/// An owner that ends waits at most this time for running puts.
 constexpr Duration kLastCalls = std::chrono::seconds(2);
 
 /// When to challenge the owner. The log decides; this only spares it challenges.
@@ -87,7 +88,7 @@ class BucketProvider {
     for (bool is_first = true; !program_.interrupt.requested(); is_first = false) {
       const Status ended = live();
       if (ended || program_.interrupt.requested()) continue;
-      // Who was served before waits for a provider, so the process stays where only the store is missing.
+      // Clients wait for a provider. So the process stays if the store alone is missing.
       const bool may_pass = ended.error().code() == Code::unavailable || ended.error().code() == Code::timed_out;
       if (is_first || !may_pass) return fail(ended.error());
       program_.out.log(ended.error().message());

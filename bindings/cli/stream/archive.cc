@@ -18,7 +18,7 @@
 namespace freshet::cli {
 namespace {
 
-/// What was announced before an interruption is stored, if the disk is not slower than this.
+/// After an interruption, announced versions are stored for at most this time.
 constexpr Duration kLastVersions = std::chrono::seconds(60);
 /// Between two looks whether another process still owns the place.
 constexpr Duration kOwnerPause = std::chrono::seconds(1);
@@ -158,15 +158,15 @@ class Archive {
                                     event.gap_before == 0 ? "" : format("  ({} before it missing)", event.gap_before)));
   }
 
-  /// Whoever comes first waits for the other, but a wrong name looks the same.
+  /// Publisher and archive may start in either order. But a wrong name looks like a publisher that is not there yet.
   void tell_waiting(Time now) {
     if (told_waiting_ || versions_ != 0 || now < started_ + kWaitPatience || sink_->status().connected) return;
     program_.out.log(nobody_text(arguments_.model, arguments_.at, arguments_.directory) + "; waiting for one");
     told_waiting_ = true;
   }
 
-  /// Another process owned the folder, and ended: its place is free. A folder that is gone was moved with its owner, and
-  /// no other is made in its place.
+  /// Another process owned the folder, and ended: its place is free. A folder that is gone was moved with its owner. The
+  /// archive makes no other in its place.
   Status take_place_over(Time now) {
     if (now < look_at_ || is_owner() || is_repository_address(program_.repository)) return {};
     look_at_ = now + kOwnerPause;

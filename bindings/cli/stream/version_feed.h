@@ -13,7 +13,7 @@
 
 namespace freshet::cli {
 
-/// So long nobody wonders why nothing comes.
+/// Within this time, a command that waits for a publisher says nothing.
 inline constexpr Duration kWaitPatience = std::chrono::seconds(5);
 /// Then this tells why: nobody publishes the model at `at`, or in the directory, which has other models.
 std::string nobody_text(const std::string& model, const std::string& at, const std::string& directory);
