@@ -40,7 +40,11 @@ std::string reason_without(const VersionName& name, const std::string& message) 
 }
 
 RecordAudit::RecordAudit(const LocalRepository::Impl& impl, const Guarded& guarded, VerifyReport& report)
-    : impl_(impl), backend_(*impl.backend), guarded_(guarded), report_(report), kept_graphs_(impl.kept_graphs()) {}
+    : impl_(impl),
+      backend_(*impl.backend),
+      guarded_(guarded),
+      report_(report),
+      kept_graphs_(impl.ancestors.kept_graphs()) {}
 
 Status RecordAudit::run() {
   FRESHET_TRY(read_segments());
@@ -119,8 +123,8 @@ void RecordAudit::on_blob(std::string_view key, std::uint64_t bytes) {
 }
 
 void RecordAudit::copy_rows() {
-  const MutexLock lock(impl_.mutex);
-  for (const auto& [model, versions] : impl_.catalog.models()) {
+  const MutexLock lock(impl_.known.mutex);
+  for (const auto& [model, versions] : impl_.known.catalog.models()) {
     for (const auto& [number, entry] : versions) rows_.emplace(VersionName{model, number}, entry.row);
   }
 }
@@ -163,9 +167,8 @@ Status RecordAudit::check_manifests() {
   for (const auto& [name, row] : rows_) {
     if (row == nullptr) counted_.add_unknown();
   }
-  return impl_.for_each_manifest([&](const VersionName& name, const VersionRow& row, const Result<Manifest>& manifest) {
-    return check_version(name, row, manifest);
-  });
+  return impl_.manifests.for_each([&](const VersionName& name, const VersionRow& row,
+                                      const Result<Manifest>& manifest) { return check_version(name, row, manifest); });
 }
 
 Status RecordAudit::check_version(const VersionName& name, const VersionRow& row, const Result<Manifest>& manifest) {
@@ -173,7 +176,7 @@ Status RecordAudit::check_version(const VersionName& name, const VersionRow& row
   if (!manifest && manifest.error().code() != Code::corrupt) return fail(manifest.error());
   if (!manifest && row.has_weights) counted_.add_unknown();
   if (manifest && row.has_weights) {
-    counted_.add_segments(impl_.with_bases(distinct_segments(manifest->owners)));
+    counted_.add_segments(impl_.segments.with_bases(distinct_segments(manifest->owners)));
     check_tensors(name, row, *manifest);
   }
   if (!manifest) {
@@ -298,10 +301,10 @@ void RecordAudit::check_books() {
   bool agree = !guarded_.references || *guarded_.references == counted_;
   // What a reader counted may be of another time than these records, and nothing leans on it.
   if (!impl_.backend->read_only()) {
-    const MutexLock lock(impl_.mutex);
-    agree = agree && impl_.catalog.segments() == segments_.size() && impl_.catalog.segment_bytes() == bytes;
+    const MutexLock lock(impl_.known.mutex);
+    agree = agree && impl_.known.catalog.segments() == segments_.size() && impl_.known.catalog.segment_bytes() == bytes;
     for (const auto& [segment, stored] : segments_) {
-      agree = agree && impl_.catalog.base_of(segment) == stored.row->base;
+      agree = agree && impl_.known.catalog.base_of(segment) == stored.row->base;
     }
   }
   if (!agree) damaged_record("counts", "the counters in memory differ from a recount");

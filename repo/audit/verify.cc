@@ -72,12 +72,12 @@ class Verifier {
 
   /// True for what is a version no more, and for no version at all.
   bool is_gone(const VersionName& version) const {
-    const MutexLock lock(impl_.mutex);
-    return version.number == 0 || !impl_.catalog.find(version);
+    const MutexLock lock(impl_.known.mutex);
+    return version.number == 0 || !impl_.known.catalog.find(version);
   }
 
   Status check_segment(const SegmentName& segment, std::uint64_t bytes, const Digest& digest) {
-    if (impl_.base_of(segment)) return check_rebuilt(segment, bytes, digest);
+    if (impl_.segments.base_of(segment)) return check_rebuilt(segment, bytes, digest);
     const std::string key = segment_key(segment);
     stream_.reset();
     piece_.resize(static_cast<std::size_t>(std::min(bytes, kVerifyPieceBytes)));
@@ -95,10 +95,10 @@ class Verifier {
 
   /// One that is kept as a delta. Its base is read again, so that what is said of the one holds for the other.
   Status check_rebuilt(const SegmentName& segment, std::uint64_t bytes, const Digest& digest) {
-    FRESHET_ASSIGN(const SegmentRow row, impl_.rebuildable(segment));
+    FRESHET_ASSIGN(const SegmentRow row, impl_.segments.rebuildable(segment));
     if (row.bytes != bytes) return fail(Code::corrupt, "its record is damaged");
     piece_.resize(static_cast<std::size_t>(bytes));
-    FRESHET_TRY(impl_.read_segment(segment, piece_));
+    FRESHET_TRY(impl_.segments.read(segment, piece_));
     report_.checked_bytes += bytes;
     if (progress_) progress_(report_.checked_bytes, std::max(total_, report_.checked_bytes));
     if (digest_of(piece_) != digest) return fail(Code::corrupt, "its bytes do not match its digest");
@@ -151,7 +151,7 @@ Result<std::optional<Manifest>> check_one(const LocalRepository::Impl& impl, con
   if (!stored && stored.error().code() != Code::not_found) return fail(stored.error());
   const auto row = stored ? decode_version_row(*stored) : Result<VersionRow>(fail(Code::corrupt, ""));
   if (!row || *row != *found.row) verifier.add(found.name, "", Error(Code::corrupt, "its record is damaged"));
-  Result<Manifest> manifest = impl.manifest_of(found.name, *found.row);
+  Result<Manifest> manifest = impl.manifests.get(found.name, *found.row);
   if (!manifest && manifest.error().code() != Code::corrupt) return fail(std::move(manifest).error());
   if (!manifest) {
     verifier.add(found.name, "", manifest.error());
@@ -160,7 +160,7 @@ Result<std::optional<Manifest>> check_one(const LocalRepository::Impl& impl, con
   for (std::uint32_t tensor = 0; found.row->has_weights && tensor < manifest->owners.size(); ++tensor) {
     if (found.row->placed && is_elsewhere(*found.row->placed, tensor)) continue;
     const TensorSpec& spec = manifest->architecture->tensors()[tensor];
-    const Result<SegmentRow> segment = impl.segment_row(manifest->owners[tensor]);
+    const Result<SegmentRow> segment = impl.segments.row(manifest->owners[tensor]);
     Status same = segment ? Status() : Status(fail(segment.error()));
     if (segment) same = check_same(*segment, {.bytes = spec.bytes(), .digest = manifest->digests[tensor]});
     if (!same) verifier.skip(manifest->owners[tensor], found.name, spec.name, same.error());
@@ -181,10 +181,10 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
   }
 
   std::uint64_t total = 0;
-  FRESHET_TRY(impl_->need_segments());
+  FRESHET_TRY(impl_->segments.need_records());
   {
-    const MutexLock lock(impl_->mutex);
-    total = impl_->catalog.segment_bytes();
+    const MutexLock lock(impl_->known.mutex);
+    total = impl_->known.catalog.segment_bytes();
   }
   FRESHET_ASSIGN(const std::vector<MediumDamage> found, check_medium(*impl_->backend, total, progress));
   std::unordered_set<SegmentName> known;
@@ -200,7 +200,7 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
   }
   Verifier verifier(*impl_, total, std::move(known), progress, report);
   FRESHET_TRY(
-      impl_->for_each_manifest([&](const VersionName&, const VersionRow& row, const Result<Manifest>& manifest) {
+      impl_->manifests.for_each([&](const VersionName&, const VersionRow& row, const Result<Manifest>& manifest) {
         if (manifest && row.has_weights) verifier.check(*manifest, row.placed);  // The audit told of the others.
         return Status();
       }));
@@ -210,8 +210,8 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
     if (!segment || !row) return true;
     VersionName writer;
     {
-      const MutexLock lock(impl_->mutex);
-      writer = impl_->catalog.find(segment->writer).value_or(VersionName{});
+      const MutexLock lock(impl_->known.mutex);
+      writer = impl_->known.catalog.find(segment->writer).value_or(VersionName{});
     }
     verifier.check(*segment, *row, writer, "segment " + to_string(*segment));
     return true;

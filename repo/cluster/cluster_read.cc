@@ -14,7 +14,7 @@
 namespace freshet {
 namespace {
 
-constexpr std::string_view kNoModel = "no model";  ///< As a provider begins its answer (repo/local/catalog.cc).
+constexpr std::string_view kNoModel = "no model";  ///< As a provider begins its answer (repo/local/catalog/catalog.cc).
 
 }  // namespace
 

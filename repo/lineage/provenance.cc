@@ -78,8 +78,8 @@ Result<std::vector<ContributorRow>> LocalRepository::contributors(const VersionN
   };
   std::vector<Ranked> order;
   {
-    const MutexLock lock(impl_->mutex);
-    const auto forest = impl_->catalog.forest();
+    const MutexLock lock(impl_->known.mutex);
+    const auto forest = impl_->known.catalog.forest();
     const VersionForest::Node self = forest->find(manifest.id);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const VersionForest::Node node = forest->find(rows[i].id);
@@ -132,8 +132,8 @@ VersionDiff diff_of(const VersionRecord& a, const VersionRecord& b,
 Result<VersionDiff> LocalRepository::diff(const VersionName& name_a, const VersionName& name_b) const {
   FRESHET_ASSIGN(const VersionRecord a, get(name_a));
   FRESHET_ASSIGN(const VersionRecord b, get(name_b));
-  const MutexLock lock(impl_->mutex);
-  const Catalog* const catalog = &impl_->catalog;
+  const MutexLock lock(impl_->known.mutex);
+  const Catalog* const catalog = &impl_->known.catalog;
   return diff_of(a, b, [&](const VersionId& writer) { return catalog->find(writer).value_or(VersionName{}); });
 }
 

@@ -36,7 +36,7 @@ Result<VersionRow> LocalRepository::Impl::annotated(const Catalog::Found& versio
   VersionRow row = *version.row;
   if (annotations.sets_quality) row.quality = annotations.quality;
   if (annotations.tags.empty()) return row;
-  FRESHET_ASSIGN(const Manifest manifest, manifest_of(version.name, row));
+  FRESHET_ASSIGN(const Manifest manifest, manifests.get(version.name, row));
   for (const auto& [key, value] : annotations.tags) {
     if (value) FRESHET_TRY(check_own_tags({{key, *value}}));
     const auto same = [&key = key](const auto& tag) { return tag.first == key; };
@@ -72,12 +72,10 @@ Status LocalRepository::annotate(const VersionName& name, const Annotations& ann
 
   impl_->commit = commit;
   {
-    const MutexLock lock(impl_->mutex);
-    impl_->catalog.replace(found.name, *row);
+    const MutexLock lock(impl_->known.mutex);
+    impl_->known.catalog.replace(found.name, *row);
   }
-  impl_->late_index.tell(commit, [row = *std::move(row), commit](StructureIndex& index) {
-    index.restate(row.id, row.quality, row.tags, commit);
-  });
+  impl_->ancestors.restate(*row, commit);
   return {};
 }
 

@@ -44,9 +44,9 @@ struct Place {
 };
 
 Result<Place> place_of(const LocalRepository::Impl& impl, const VersionName& name) {
-  const MutexLock lock(impl.mutex);
-  FRESHET_ASSIGN(const Node node, impl.if_current(impl.catalog.node_of(name)));
-  return Place{.forest = impl.catalog.forest(), .node = node};
+  const MutexLock lock(impl.known.mutex);
+  FRESHET_ASSIGN(const Node node, impl.if_current(impl.known.catalog.node_of(name)));
+  return Place{.forest = impl.known.catalog.forest(), .node = node};
 }
 
 }  // namespace
@@ -57,11 +57,11 @@ Result<std::vector<LineageRow>> LocalRepository::lineage(const VersionName& name
   std::vector<LineageRow> rows;
   Node at = place.node;
   while (at != VersionForest::kNone) {
-    const MutexLock lock(impl_->mutex);
+    const MutexLock lock(impl_->known.mutex);
     if (rows.empty()) rows.reserve(forest.depth(at) + 1);
     for (std::size_t i = 0; i < kVersionsPerTurn && at != VersionForest::kNone; ++i) {
       if (!forest.is_stored(at)) return impl_->if_current(std::move(rows));
-      rows.push_back(lineage_row(impl_->catalog, forest, at));
+      rows.push_back(lineage_row(impl_->known.catalog, forest, at));
       at = forest.parent(at);
     }
   }
@@ -69,10 +69,10 @@ Result<std::vector<LineageRow>> LocalRepository::lineage(const VersionName& name
 }
 
 Result<std::optional<VersionName>> LocalRepository::mrca(const VersionName& a, const VersionName& b) const {
-  const MutexLock lock(impl_->mutex);
-  FRESHET_ASSIGN(const Node node_a, impl_->if_current(impl_->catalog.node_of(a)));
-  FRESHET_ASSIGN(const Node node_b, impl_->if_current(impl_->catalog.node_of(b)));
-  const auto forest = impl_->catalog.forest();
+  const MutexLock lock(impl_->known.mutex);
+  FRESHET_ASSIGN(const Node node_a, impl_->if_current(impl_->known.catalog.node_of(a)));
+  FRESHET_ASSIGN(const Node node_b, impl_->if_current(impl_->known.catalog.node_of(b)));
+  const auto forest = impl_->known.catalog.forest();
   const Node common = forest->mrca(node_a, node_b);
   std::optional<VersionName> name;
   if (common != VersionForest::kNone) name = forest->name(common);
@@ -86,13 +86,13 @@ Result<std::vector<LineageRow>> LocalRepository::descendants(const VersionName& 
   std::deque<Node> parents{place.node};
   Node child = VersionForest::kNone;
   while (!parents.empty()) {
-    const MutexLock lock(impl_->mutex);
+    const MutexLock lock(impl_->known.mutex);
     for (std::size_t i = 0; i < kVersionsPerTurn && !parents.empty(); ++i) {
       child = child == VersionForest::kNone ? forest.first_child(parents.front()) : forest.next_sibling(child);
       if (child == VersionForest::kNone) {
         parents.pop_front();
       } else {
-        rows.push_back(lineage_row(impl_->catalog, forest, child));
+        rows.push_back(lineage_row(impl_->known.catalog, forest, child));
         parents.push_back(child);
       }
     }
@@ -102,8 +102,8 @@ Result<std::vector<LineageRow>> LocalRepository::descendants(const VersionName& 
 
 Result<std::vector<LineageRow>> LocalRepository::versions(const std::string& model) const {
   const Impl& impl = *impl_;
-  const MutexLock lock(impl.mutex);
-  const Catalog& catalog = impl.catalog;
+  const MutexLock lock(impl.known.mutex);
+  const Catalog& catalog = impl.known.catalog;
   const auto found = catalog.models().find(model);
   if (found == catalog.models().end()) {
     return impl.if_current(Result<std::vector<LineageRow>>(fail(catalog.find(VersionName{.model = model}).error())));

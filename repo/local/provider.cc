@@ -80,7 +80,7 @@ Status LocalRepository::Impl::admit_placed(const Manifest& manifest, const Place
 
 Status LocalRepository::read_segments(std::span<const SegmentRead> reads) const {
   for (const SegmentRead& read : reads) {
-    Status status = impl_->read_proved(read.segment, read.digest, read.out);
+    Status status = impl_->segments.read_proved(read.segment, read.digest, read.out);
     if (!status && !impl_->backend->get(segment_record_key(read.segment))) {
       status = fail(Code::not_found, "the segment is not stored here");
     }
@@ -90,15 +90,15 @@ Status LocalRepository::read_segments(std::span<const SegmentRead> reads) const 
 }
 
 Status LocalRepository::read_segment_range(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const {
-  return impl_->read_part(segment, offset, out);
+  return impl_->segments.read_part(segment, offset, out);
 }
 
 Result<bool> LocalRepository::settle_put(const VersionId& id, std::uint64_t attempt) {
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
   {
-    const MutexLock lock(impl_->mutex);
-    const auto row = impl_->catalog.row_of(id);
+    const MutexLock lock(impl_->known.mutex);
+    const auto row = impl_->known.catalog.row_of(id);
     if (row != nullptr && !row->retired && row->placed && row->placed->attempt == attempt) return true;
   }
   FRESHET_TRY(impl_->apply({Backend::Put{given_up_key(id, attempt), ""}}));
@@ -141,14 +141,14 @@ Result<bool> LocalRepository::Impl::is_one_of_several() const {
 Status LocalRepository::Impl::add_registrar_records(Backend::Batch& batch) const {
   std::map<std::string, VersionNumber> high_waters;
   {
-    const MutexLock lock(mutex);
-    high_waters = catalog.high_waters();
+    const MutexLock lock(known.mutex);
+    high_waters = known.catalog.high_waters();
   }
   std::vector<SharedRecord> records;
   for (const auto& [model, last] : high_waters) {
     records.push_back(number_record(model, last));
-    FRESHET_ASSIGN(const std::vector<Alias> known, aliases(model));
-    if (!known.empty()) records.push_back(aliases_record(model, known));
+    FRESHET_ASSIGN(const std::vector<Alias> named, aliases(model));
+    if (!named.empty()) records.push_back(aliases_record(model, named));
   }
   for (SharedRecord& record : records) {
     SharedRecord there{.key = record.key};

@@ -22,7 +22,8 @@ constexpr unsigned kMemoryReadersMax = 4;
 
 std::size_t readers(std::uint64_t bytes, const Backend& backend) {
   if (bytes < kParallelBytesMin) return 1;
-  // Who reads a medium waits: while some threads do, another one digests what came, and the medium has several requests.
+  // Who reads a medium waits: while some threads do, another one digests what came, and the medium has several
+  // requests.
   if (backend.durable()) return backend.readers_max();
   return std::clamp(std::thread::hardware_concurrency(), 1u, kMemoryReadersMax);
 }
@@ -31,7 +32,7 @@ std::size_t readers(std::uint64_t bytes, const Backend& backend) {
 
 Result<VersionRecord> LocalRepository::get(const VersionName& name) const {
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
-  Result<Manifest> read = impl_->manifest_of(found.name, *found.row);
+  Result<Manifest> read = impl_->manifests.get(found.name, *found.row);
   if (!read && read.error().code() == Code::corrupt) {
     // One batch takes the manifest and leaves a tombstone; what is in memory is told afterwards. So the record says
     // whether the manifest is damaged or gone. Readers do not wait for writers.
@@ -69,7 +70,7 @@ Status LocalRepository::read(const VersionRecord& record, std::span<const Tensor
   const auto read_one = [&](std::size_t at) -> Status {
     FRESHET_TRY(Interruption::check());  // In force for this thread's pieces; the first that ends so ends all.
     const TensorRead& read = reads[order[at]];
-    Status status = impl_->read_proved(manifest.owners[read.tensor], manifest.digests[read.tensor], read.out);
+    Status status = impl_->segments.read_proved(manifest.owners[read.tensor], manifest.digests[read.tensor], read.out);
     if (status) return status;
     return fail(std::move(status).error().with_context(tensor_label(manifest.name, architecture, read.tensor)));
   };
@@ -86,7 +87,7 @@ Status LocalRepository::read_range(const VersionRecord& record, std::uint32_t te
   if (tensor >= tensors.size() || offset > tensors[tensor].bytes() || out.size() > tensors[tensor].bytes() - offset) {
     return fail(Code::invalid_argument, format("{} does not have these bytes", to_string(manifest.name)));
   }
-  Status status = impl_->read_part(manifest.owners[tensor], offset, out);
+  Status status = impl_->segments.read_part(manifest.owners[tensor], offset, out);
   if (!status && status.error().code() == Code::not_found) status = fail(Code::corrupt, "its bytes are missing");
   if (status) return {};
   return fail(std::move(status).error().with_context(tensor_label(manifest.name, *manifest.architecture, tensor)));
@@ -98,11 +99,11 @@ Result<std::vector<OwnerRow>> LocalRepository::owners(const VersionName& name) c
   const auto tensors = manifest.architecture->tensors();
   std::vector<OwnerRow> rows;
   rows.reserve(tensors.size());
-  const MutexLock lock(impl_->mutex);
+  const MutexLock lock(impl_->known.mutex);
   for (std::size_t tensor = 0; tensor < tensors.size(); ++tensor) {
     const SegmentName& segment = manifest.owners[tensor];
     rows.push_back({.tensor = tensors[tensor].name,
-                    .owner = impl_->catalog.find(segment.writer).value_or(VersionName{}),
+                    .owner = impl_->known.catalog.find(segment.writer).value_or(VersionName{}),
                     .segment = segment,
                     .bytes = tensors[tensor].bytes()});
   }

@@ -46,7 +46,7 @@ Result<std::shared_ptr<const void>> ProviderRepository::keep_readable(std::span<
 // gc() erases a segment's record before it asks whether anybody reads the blob, and here it is asked for the record
 // after it was said that somebody does: one of the two sees the other.
 Result<std::shared_ptr<const void>> LocalRepository::keep_readable(std::span<const SegmentName> segments) const {
-  std::vector<SegmentName> names = impl_->with_bases({segments.begin(), segments.end()});
+  std::vector<SegmentName> names = impl_->segments.with_bases({segments.begin(), segments.end()});
   std::shared_ptr<const void> kept = impl_->readable->keep(names);
   for (const SegmentName& name : names) {
     const Result<std::string> record = impl_->backend->get(segment_record_key(name));

@@ -8,7 +8,7 @@
 
 #include "core/base/format.h"
 #include "core/base/interruption.h"
-#include "repo/local/collect/kept_blobs.h"
+#include "repo/local/catalog/kept_blobs.h"
 #include "repo/local/local_repository.h"
 
 namespace freshet {
@@ -109,8 +109,8 @@ std::vector<GcRow> rows_of(const Garbage& garbage, const Catalog& catalog) {
 Result<std::vector<GcRow>> LocalRepository::Impl::inherited_rows() const {
   std::map<VersionId, VersionName> retired;
   {
-    const MutexLock lock(mutex);
-    for (const auto& [model, versions] : catalog.models()) {
+    const MutexLock lock(known.mutex);
+    for (const auto& [model, versions] : known.catalog.models()) {
       for (const auto& [number, entry] : versions) {
         if (entry.row != nullptr && entry.row->retired) retired.emplace(entry.row->id, VersionName{model, number});
       }
@@ -132,9 +132,9 @@ Result<std::vector<GcRow>> LocalRepository::Impl::inherited_rows() const {
     row.bytes += stored ? stored->bytes : 0;
     return true;
   }));
-  const auto name_all = [&](const std::vector<SegmentName>& segments, const VersionName* by) {
+  const auto name_all = [&](const std::vector<SegmentName>& named, const VersionName* by) {
     const VersionId* last = nullptr;  // Segments ascend, so those of one writer stand together.
-    for (const SegmentName& segment : segments) {
+    for (const SegmentName& segment : named) {
       if (last != nullptr && *last == segment.writer) continue;
       last = &segment.writer;
       const auto row = rows.find(segment.writer);
@@ -145,8 +145,8 @@ Result<std::vector<GcRow>> LocalRepository::Impl::inherited_rows() const {
   };
   if (!rows.empty()) {
     FRESHET_TRY(
-        for_each_manifest([&](const VersionName& name, const VersionRow& row, const Result<Manifest>& manifest) {
-          if (row.has_weights && manifest) name_all(with_bases(distinct_segments(manifest->owners)), &name);
+        manifests.for_each([&](const VersionName& name, const VersionRow& row, const Result<Manifest>& manifest) {
+          if (row.has_weights && manifest) name_all(segments.with_bases(distinct_segments(manifest->owners)), &name);
           return Status();
         }));
     FRESHET_TRY(scan_referrers([&](const ExternalReferrer& referrer) { name_all(referrer.segments, nullptr); }));
@@ -162,13 +162,13 @@ Status LocalRepository::Impl::drop_unnamed(const std::vector<SegmentName>& unnam
     std::vector<std::uint64_t> sizes;
     for (std::size_t i = begin; i < std::min(unnamed.size(), begin + kErasedPerBatch); ++i) {
       const std::string key = segment_record_key(unnamed[i]);
-      FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, segment_bytes(key));
+      FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, segments.bytes_of_record(key));
       sizes.push_back(bytes.value_or(0));
       batch.push_back(Backend::Erase{key});
     }
     FRESHET_TRY(apply(batch));
-    const MutexLock lock(mutex);
-    for (const std::uint64_t bytes : sizes) catalog.drop_segment(bytes);
+    const MutexLock lock(known.mutex);
+    for (const std::uint64_t bytes : sizes) known.catalog.drop_segment(bytes);
   }
   return {};
 }
@@ -178,8 +178,8 @@ Status LocalRepository::Impl::drop_given_up() {
   Backend::Batch batch;
   const Status scanned = backend->scan(kGivenUpPrefix, [&](std::string_view key, std::string_view) {
     const auto given_up = parse_given_up_key(key);
-    const MutexLock lock(mutex);
-    if (given_up && catalog.find(given_up->first)) batch.push_back(Backend::Erase{std::string(key)});
+    const MutexLock lock(known.mutex);
+    if (given_up && known.catalog.find(given_up->first)) batch.push_back(Backend::Erase{std::string(key)});
     return batch.size() < kErasedPerBatch;  // The next gc() goes on.
   });
   if (!scanned && scanned.error().code() != Code::corrupt) return scanned;
@@ -196,9 +196,9 @@ Result<bool> LocalRepository::Impl::erase_garbage(const GcOptions& options, cons
         "bytes of retired versions stay, because {} records that may name them cannot be read", references->unknown()));
   }
   {
-    const MutexLock lock(mutex);
-    report.rows = rows_of(garbage, catalog);
-    report.live_bytes = catalog.segment_bytes() - garbage.unnamed_bytes;
+    const MutexLock lock(known.mutex);
+    report.rows = rows_of(garbage, known.catalog);
+    report.live_bytes = known.catalog.segment_bytes() - garbage.unnamed_bytes;
   }
   std::uint64_t total = 0;
   for (const auto& [key, bytes] : garbage.blobs) total += bytes;
@@ -237,14 +237,14 @@ Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& p
   {
     const MutexLock turn(impl_->turn);
     if (!options.dry_run) FRESHET_TRY(impl_->recovered());
-    FRESHET_TRY(impl_->need_segments());
+    FRESHET_TRY(impl_->segments.need_records());
     if (impl_->unread.empty()) {
-      const MutexLock lock(impl_->mutex);
-      impl_->unread = impl_->catalog.unread();
+      const MutexLock lock(impl_->known.mutex);
+      impl_->unread = impl_->known.catalog.unread();
     }
     if (!impl_->unread.empty()) {
-      const MutexLock lock(impl_->mutex);
-      report.live_bytes = impl_->catalog.segment_bytes();
+      const MutexLock lock(impl_->known.mutex);
+      report.live_bytes = impl_->known.catalog.segment_bytes();
       report.notes.push_back("nothing is erased, because some records cannot be read: " + impl_->unread);
       return report;
     }

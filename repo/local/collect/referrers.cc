@@ -74,8 +74,8 @@ Result<std::uint64_t> LocalRepository::revive_segments(std::span<const SegmentCo
     if (batch.empty()) continue;
     FRESHET_TRY(impl_->apply(batch));
     revived += sizes.size();
-    const MutexLock lock(impl_->mutex);
-    for (const std::uint64_t bytes : sizes) impl_->catalog.add_segment(bytes);
+    const MutexLock lock(impl_->known.mutex);
+    for (const std::uint64_t bytes : sizes) impl_->known.catalog.add_segment(bytes);
   }
   FRESHET_TRY(failed);
   return revived;
@@ -121,7 +121,7 @@ Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
   FRESHET_TRY(impl_->ready_to_write());
   TensorsOf tensors_of;
   // What is kept as a difference is lost with what it differs from, so that is named as well.
-  for (const SegmentName& segment : impl_->with_bases(referrer.segments)) {
+  for (const SegmentName& segment : impl_->segments.with_bases(referrer.segments)) {
     const Result<std::string> stored = impl_->backend->get(segment_record_key(segment));
     if (!stored && stored.error().code() == Code::not_found) {
       return fail(Code::not_found, format("segment {} is not stored", to_string(segment)));
@@ -190,7 +190,7 @@ Status LocalRepository::drop_referrer(const VersionId& version, std::uint64_t at
   for (const SegmentName& segment : dropped) {
     if (impl_->references->unknown() != 0 || impl_->references->of(segment) != 1) continue;
     const std::string key = segment_record_key(segment);
-    FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, impl_->segment_bytes(key));
+    FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, impl_->segments.bytes_of_record(key));
     if (!bytes) continue;
     sizes.push_back(*bytes);
     batch.push_back(Backend::Erase{key});
@@ -202,8 +202,8 @@ Status LocalRepository::drop_referrer(const VersionId& version, std::uint64_t at
   } else {
     impl_->references->drop_segments(dropped);
   }
-  const MutexLock lock(impl_->mutex);
-  for (const std::uint64_t bytes : sizes) impl_->catalog.drop_segment(bytes);
+  const MutexLock lock(impl_->known.mutex);
+  for (const std::uint64_t bytes : sizes) impl_->known.catalog.drop_segment(bytes);
   return {};
 }
 

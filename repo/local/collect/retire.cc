@@ -31,26 +31,26 @@ std::string some_of(const std::vector<std::string>& holders) {
 Result<std::vector<SegmentName>> LocalRepository::Impl::segments_of(const VersionName& name,
                                                                     const VersionRow& row) const {
   if (!row.has_weights) return std::vector<SegmentName>();
-  FRESHET_ASSIGN(const Manifest manifest, manifest_of(name, row));
-  return with_bases(distinct_segments(manifest.owners));
+  FRESHET_ASSIGN(const Manifest manifest, manifests.get(name, row));
+  return segments.with_bases(distinct_segments(manifest.owners));
 }
 
 Result<References> LocalRepository::Impl::count_references() const {
   References counted;
   {
-    const MutexLock lock(mutex);
-    for (const auto& [model, versions] : catalog.models()) {
+    const MutexLock lock(known.mutex);
+    for (const auto& [model, versions] : known.catalog.models()) {
       for (const auto& [number, entry] : versions) {
         if (entry.row == nullptr) counted.add_unknown();
       }
     }
   }
-  FRESHET_TRY(
-      for_each_owner_map([&](const VersionName&, const VersionRow& row, const Result<Manifest>& manifest) -> Status {
+  FRESHET_TRY(manifests.for_each_owner_map(
+      [&](const VersionName&, const VersionRow& row, const Result<Manifest>& manifest) -> Status {
         counted.add_architecture(row.architecture);
         if (!row.has_weights) return {};
         if (manifest) {
-          counted.add_segments(with_bases(distinct_segments(manifest->owners)));
+          counted.add_segments(segments.with_bases(distinct_segments(manifest->owners)));
         } else if (manifest.error().code() == Code::corrupt) {
           counted.add_unknown();
         } else {
@@ -73,13 +73,13 @@ Status LocalRepository::Impl::need_references() {
 
 Result<LocalRepository::Impl::Release> LocalRepository::Impl::release_of(const Catalog::Found& version) {
   Release release;
-  const auto segments = segments_of(version.name, *version.row);
-  if (!segments && segments.error().code() != Code::corrupt) return fail(segments.error());
+  const auto named = segments_of(version.name, *version.row);
+  if (!named && named.error().code() != Code::corrupt) return fail(named.error());
   // Where a manifest is damaged, what it names is unknown. Nothing is released then; gc() finds what is left over once
   // all that is stored can be read.
-  release.known = segments.has_value() && references->unknown() == 0;
+  release.known = named.has_value() && references->unknown() == 0;
   if (!release.known) return release;
-  release.segments = *segments;
+  release.segments = *named;
   for (const SegmentName& segment : release.segments) {
     if (references->of(segment) == 1) release.unnamed.push_back(segment);
   }
@@ -94,7 +94,7 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   std::vector<std::uint64_t> sizes;
   for (const SegmentName& segment : release.unnamed) {
     const std::string key = segment_record_key(segment);
-    FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, segment_bytes(key));
+    FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, segments.bytes_of_record(key));
     if (!bytes) continue;  // It rests on another provider.
     sizes.push_back(*bytes);
     report.released_bytes += *bytes;
@@ -104,7 +104,7 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   tombstone.retired = true;
   tombstone.later_tags.clear();  // Their digests stay with the others'.
   batch.push_back(Backend::Put{version_key(version.name), encode(tombstone)});
-  FRESHET_TRY(erase_manifest(batch, *version.row));
+  FRESHET_TRY(manifests.erase(batch, *version.row));
   // Pins whose leases have ended hold nobody up, and are nobody's any more.
   FRESHET_TRY(backend->scan(pin_prefix(version.name), [&](std::string_view key, std::string_view) {
     batch.push_back(Backend::Erase{std::string(key)});
@@ -118,12 +118,12 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   const VersionId id = tombstone.id;
   const Digest architecture = tombstone.architecture;
   {
-    unindex_version(id, ++commit);
-    const MutexLock lock(mutex);
-    for (const std::uint64_t bytes : sizes) catalog.drop_segment(bytes);
-    catalog.retire(version.name, std::move(tombstone));
+    ancestors.retire(id, ++commit);
+    const MutexLock lock(known.mutex);
+    for (const std::uint64_t bytes : sizes) known.catalog.drop_segment(bytes);
+    known.catalog.retire(version.name, std::move(tombstone));
   }
-  unindex_version(id, commit);  // An index that is made just now may be of the catalog before that.
+  ancestors.retire(id, commit);  // An index that is made just now may be of the catalog before that.
   report.released_tensors = sizes.size();
   if (release.known) {
     references->drop_segments(release.segments);
@@ -134,32 +134,6 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   return report;
 }
 
-Result<std::optional<std::uint64_t>> LocalRepository::Impl::segment_bytes(const std::string& record_key) const {
-  const Result<std::string> stored = backend->get(record_key);
-  if (!stored && stored.error().code() == Code::not_found) return std::optional<std::uint64_t>();
-  if (!stored) return fail(stored.error());
-  // A damaged record counts as nothing, as it did when the catalog was loaded.
-  const Result<SegmentRow> row = decode_segment_row(*stored);
-  return std::optional(row ? row->bytes : 0);
-}
-
-Status LocalRepository::Impl::wait_for_unpin(std::uint64_t known, Time until, const VersionName& name) {
-  for (;;) {
-    const Time look = Interruption::next_look(until);
-    {
-      const MutexLock lock(mutex);
-      while (unpins == known) {
-        if (!unpinned.wait_until(mutex, look)) break;
-      }
-      if (unpins != known) return {};
-    }
-    if (Interruption::is_wanted()) {
-      return fail(Code::cancelled, format("the wait for the pins of {} was stopped by its caller", to_string(name)));
-    }
-    if (look == until) return {};
-  }
-}
-
 Result<RetireReport> LocalRepository::retire(const VersionName& name, const RetireOptions& options) {
   if (name.number == 0) {
     return fail(Code::invalid_argument, format("name the version of {} to retire, MODEL@V", name.model));
@@ -167,8 +141,8 @@ Result<RetireReport> LocalRepository::retire(const VersionName& name, const Reti
   const StopInterrupts stops(options.stop);
   const Time deadline = system_clock().now() + std::clamp(options.wait, Duration::zero(), kWaitMax);
   while (true) {
-    std::vector<Impl::Holder> holders;
-    std::uint64_t unpins = 0;
+    std::vector<PinBook::Holder> holders;
+    std::uint64_t taken = 0;
     {
       const MutexLock turn(impl_->turn);
       FRESHET_TRY(impl_->ready_to_write());
@@ -177,28 +151,27 @@ Result<RetireReport> LocalRepository::retire(const VersionName& name, const Reti
       if (!aliases.empty()) {
         return fail(Code::failed_precondition, format("{} is {}: move that first", to_string(name), some_of(aliases)));
       }
-      FRESHET_ASSIGN(holders, impl_->holders_of(found.name));
+      FRESHET_ASSIGN(holders, impl_->pins.holders_of(found.name));
       if (holders.empty()) {
         Result<RetireReport> report = impl_->retire_now(found);
         if (!report) return fail(std::move(report).error().with_context("retire " + to_string(name)));
         return report;
       }
-      const MutexLock lock(impl_->mutex);
-      unpins = impl_->unpins;
+      taken = impl_->pins.taken();
     }
     if (system_clock().now() >= deadline) {
       std::vector<std::string> names;
-      for (const Impl::Holder& holder : holders) names.push_back(impl_->describe(holder));
+      for (const PinBook::Holder& holder : holders) names.push_back(impl_->pins.describe(holder));
       return fail(Code::failed_precondition, format("{} is pinned by {}", to_string(name), some_of(names)));
     }
     // Until somebody unpins, or a lease may have ended that kept the others waiting.
     Time again = deadline;
-    for (const Impl::Holder& holder : holders) {
+    for (const PinBook::Holder& holder : holders) {
       if (!holder.until) continue;
       const Duration left = std::clamp<Duration>(*holder.until - impl_->clock.now(), kLookAgainMin, kLookAgainMax);
       again = std::min(again, system_clock().now() + left);
     }
-    FRESHET_TRY(impl_->wait_for_unpin(unpins, again, name));
+    FRESHET_TRY(impl_->pins.wait_for_take(taken, again, name));
   }
 }
 

@@ -43,11 +43,20 @@ Status check_inherited(const Backend& backend, PutInProgress& put) {
   return {};
 }
 
+/// Of those that the puts bring.
+std::vector<std::shared_ptr<const Architecture>> architectures_of(const std::vector<PutInProgress*>& puts) {
+  std::vector<std::shared_ptr<const Architecture>> architectures;
+  for (const PutInProgress* put : puts) {
+    if (put->brings_architecture) architectures.push_back(put->manifest.architecture);
+  }
+  return architectures;
+}
+
 }  // namespace
 
 Status LocalRepository::Impl::check_circle(const Manifest& manifest) const {
-  const MutexLock lock(mutex);
-  if (!catalog.forest()->closes_circle(manifest.id, *manifest.ancestor)) return {};
+  const MutexLock lock(known.mutex);
+  if (!known.catalog.forest()->closes_circle(manifest.id, *manifest.ancestor)) return {};
   return fail(Code::invalid_argument, "the version would descend from itself");
 }
 
@@ -91,7 +100,7 @@ void LocalRepository::Impl::commit_queued() {
     batch.push_back(commit_record(taken.commit));
     const Status applied = apply(batch);
     if (applied) commit = taken.commit;
-    if (applied) keep_graphs_of(in_batch);
+    if (applied) ancestors.keep_graphs_of(architectures_of(in_batch));
     for (PutInProgress* put : in_batch) {
       put->status = applied;
       if (applied) tell_of(*put);
@@ -114,8 +123,8 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
   }
   const auto [high_water, first] = taken.high_water.try_emplace(manifest.name.model, 0);
   if (first) {
-    const MutexLock lock(mutex);
-    high_water->second = catalog.high_water(manifest.name.model);
+    const MutexLock lock(known.mutex);
+    high_water->second = known.catalog.high_water(manifest.name.model);
   }
   if (!put.options.placed) {
     FRESHET_ASSIGN(const VersionNumber next, number_after(manifest.name.model, high_water->second));
@@ -128,7 +137,7 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
   if (put.options.placed) {
     put.row.commit = std::max(put.row.commit, static_cast<std::uint64_t>(put.row.stored_unix_ns / 1000));
   }
-  FRESHET_TRY(store_manifest(batch, manifest, put.row));
+  FRESHET_TRY(manifests.store(batch, manifest, put.row));
   high_water->second = std::max(high_water->second, manifest.name.number);
   taken.names.insert(manifest.name);
   taken.commit = put.row.commit;
@@ -153,21 +162,20 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
 // The batch is written: readers may know.
 void LocalRepository::Impl::tell_of(PutInProgress& put) {
   {
-    const MutexLock lock(mutex);
-    catalog.add(put.manifest.name, put.row);
+    const MutexLock lock(known.mutex);
+    known.catalog.add(put.manifest.name, put.row);
     for (const NewSegment& segment : put.segments) {
-      catalog.add_segment(segment.bytes);
-      catalog.set_base(segment.name, segment.base);
+      known.catalog.add_segment(segment.bytes);
+      known.catalog.set_base(segment.name, segment.base);
     }
   }
   if (references) {
     references->add_architecture(put.row.architecture);
-    if (put.row.has_weights) references->add_segments(with_bases(distinct_segments(put.manifest.owners)));
+    if (put.row.has_weights) references->add_segments(segments.with_bases(distinct_segments(put.manifest.owners)));
   }
-  index_version(put.manifest.name, put.row, put.manifest.architecture);
-  if (!contents) return;
+  ancestors.add(put.manifest.name, put.row, put.manifest.architecture);
   for (const NewSegment& segment : put.segments) {
-    contents->try_emplace(put.manifest.digests[segment.tensor], segment.name);
+    equal_contents.add(put.manifest.digests[segment.tensor], segment.name);
   }
 }
 

@@ -70,10 +70,8 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
 
 }  // namespace
 
-Status check_same(const SegmentRow& stored, const SegmentRow& named) {
-  if (stored.bytes == named.bytes && stored.digest == named.digest) return {};
-  return fail(Code::corrupt, format("inherits {} bytes with digest {}, but {} bytes with digest {} are stored",
-                                    named.bytes, to_hex(named.digest), stored.bytes, to_hex(stored.digest)));
+std::string blob_key(const NewSegment& segment) {
+  return segment.base ? delta_key(segment.name) : segment_key(segment.name);
 }
 
 Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& options) const {
@@ -88,21 +86,21 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
   }
   if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");
   {
-    const MutexLock lock(mutex);
-    if (const auto stored = catalog.find(manifest.id)) {
-      const bool retired = catalog.row_of(manifest.id) != nullptr && catalog.row_of(manifest.id)->retired;
+    const MutexLock lock(known.mutex);
+    if (const auto stored = known.catalog.find(manifest.id)) {
+      const bool retired = known.catalog.row_of(manifest.id) != nullptr && known.catalog.row_of(manifest.id)->retired;
       return fail(Code::already_exists, format("version {} {} {}", to_string(manifest.id),
                                                retired ? "was retired as" : "is stored as", to_string(*stored)));
     }
-    const auto ancestor = manifest.ancestor ? catalog.row_of(*manifest.ancestor) : nullptr;
+    const auto ancestor = manifest.ancestor ? known.catalog.row_of(*manifest.ancestor) : nullptr;
     if (ancestor != nullptr && ancestor->retired && !options.ancestor_may_be_retired) {
       return fail(Code::failed_precondition, format("put {}: its ancestor {} was retired", manifest.name.model,
-                                                    to_string(*catalog.find(*manifest.ancestor))));
+                                                    to_string(*known.catalog.find(*manifest.ancestor))));
     }
-    if (options.placed && catalog.has_name(manifest.name)) {
+    if (options.placed && known.catalog.has_name(manifest.name)) {
       return fail(Code::already_exists, to_string(manifest.name) + " is stored");
     }
-    const VersionNumber high_water = catalog.high_water(manifest.name.model);
+    const VersionNumber high_water = known.catalog.high_water(manifest.name.model);
     if (manifest.name.number <= high_water && !options.placed) {
       FRESHET_ASSIGN(manifest.name.number, number_after(manifest.name.model, high_water));
     }
@@ -134,7 +132,8 @@ Status LocalRepository::Impl::begin(PutInProgress& put) {
   while (true) {
     FRESHET_TRY(ready_to_write());
     FRESHET_TRY(admit(put.manifest, put.options));
-    if (put.options.has_weights && put.options.dedup && !put.options.placed) FRESHET_TRY(inherit_equal(put.manifest));
+    if (put.options.has_weights && put.options.dedup && !put.options.placed)
+      FRESHET_TRY(equal_contents.inherit(put.manifest));
     if (put.options.has_weights) {
       FRESHET_ASSIGN(put.segments, segments_to_store(*backend, put.manifest, put.options.placed));
     }
@@ -247,7 +246,7 @@ Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given
   if (!options.has_weights) return tensors;
   if (options.dedup && !options.placed) {
     const MutexLock turn(impl_->turn);
-    FRESHET_TRY(impl_->inherit_equal(manifest));
+    FRESHET_TRY(impl_->equal_contents.inherit(manifest));
   }
   FRESHET_ASSIGN(const std::vector<NewSegment> segments, segments_to_store(*impl_->backend, manifest, options.placed));
   for (const NewSegment& segment : segments) tensors.push_back(segment.tensor);

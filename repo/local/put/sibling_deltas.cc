@@ -51,20 +51,20 @@ void LocalRepository::Impl::choose_bases(PutInProgress& put) const {
   if (!manifest.ancestor || put.options.placed || put.segments.empty()) return;
   Catalog::Found found;
   {
-    const MutexLock lock(mutex);
-    found.row = catalog.row_of(*manifest.ancestor);
+    const MutexLock lock(known.mutex);
+    found.row = known.catalog.row_of(*manifest.ancestor);
     if (found.row == nullptr || found.row->retired || !found.row->has_weights) return;
-    if (auto name = catalog.find(*manifest.ancestor)) found.name = *std::move(name);
+    if (auto name = known.catalog.find(*manifest.ancestor)) found.name = *std::move(name);
   }
   // Without it, there is nothing to save; the put is none the worse.
-  const Result<Manifest> ancestor = manifest_of(found.name, *found.row);
+  const Result<Manifest> ancestor = manifests.get(found.name, *found.row);
   if (!ancestor) return;
   for (NewSegment& segment : put.segments) {
     const TensorSpec& spec = manifest.architecture->tensors()[segment.tensor];
     const auto same = ancestor->architecture->tensor_named(spec.name);
     if (segment.bytes < kTensorBytesMin || !same || ancestor->architecture->tensors()[*same] != spec) continue;
     const SegmentName& owner = ancestor->owners[*same];
-    segment.base = base_of(owner).value_or(owner);
+    segment.base = segments.base_of(owner).value_or(owner);
   }
 }
 
@@ -72,7 +72,7 @@ std::optional<std::vector<std::byte>> LocalRepository::Impl::delta_for(const New
                                                                        const Manifest& manifest, Bytes bytes) const {
   const DeltaSpec spec{
       .dtype = manifest.architecture->tensors()[segment.tensor].dtype, .base = *segment.base, .target = segment.name};
-  const Result<SegmentRow> row = segment_row(spec.base);
+  const Result<SegmentRow> row = segments.row(spec.base);
   if (!row || row->base || row->bytes != bytes.size() || !looks_worth(*backend, spec, bytes)) return std::nullopt;
   auto base = room_for(row->bytes);
   if (!base || !backend->read_blob(segment_key(spec.base), 0, *base) || digest_of(*base) != row->digest) {
@@ -84,7 +84,7 @@ std::optional<std::vector<std::byte>> LocalRepository::Impl::delta_for(const New
 Status LocalRepository::Impl::check_bases(PutInProgress& put) const {
   for (const NewSegment& segment : put.segments) {
     if (!segment.base) continue;
-    const Result<SegmentRow> row = segment_row(*segment.base);
+    const Result<SegmentRow> row = segments.row(*segment.base);
     if (row && !row->base) continue;
     put.base_lost = true;
     return fail(Code::failed_precondition, "the base of its differences was retired during the put");

@@ -12,7 +12,7 @@
 #include <iterator>
 
 #include "core/base/file_descriptor.h"
-#include "repo/local/kept_graphs.h"
+#include "repo/local/match/kept_graphs.h"
 #include "repo/records/records.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"

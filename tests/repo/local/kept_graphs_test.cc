@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/local/kept_graphs.h"
+#include "repo/local/match/kept_graphs.h"
 
 #include <gtest/gtest.h>
 

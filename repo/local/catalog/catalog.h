@@ -17,7 +17,7 @@
 #include "core/base/result.h"
 #include "core/model/ids.h"
 #include "repo/backend/backend.h"
-#include "repo/local/version_forest.h"
+#include "repo/local/catalog/version_forest.h"
 #include "repo/records/records.h"
 
 namespace freshet {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Manifests on the disk. Those of a lineage share their equal parts: an entry of a group is whole, or says what
-/// differs from another entry of its group, so that a version costs what it changed. A group takes at most twice what
-/// one whole manifest takes, so reading any of it back is one short scan, however long the lineage is.
+#include "repo/local/stored/manifests.h"
 
 #include <algorithm>
 
 #include "core/base/format.h"
 #include "core/model/proved_forms.h"
-#include "repo/local/local_repository.h"
+#include "repo/records/manifest_group.h"
 
 namespace freshet {
 namespace {
@@ -17,8 +15,8 @@ constexpr std::uint64_t kGroupShare = 2;
 
 }  // namespace
 
-Result<Manifest> LocalRepository::Impl::proved_alone(const VersionName& name, const VersionRow& row,
-                                                     const UnprovedManifest& decoded) {
+Result<Manifest> StoredManifests::proved_alone(const VersionName& name, const VersionRow& row,
+                                               const UnprovedManifest& decoded) {
   const bool same = decoded.architecture == row.architecture &&
                     digest_of(encode_unchecked(decoded.manifest, decoded.architecture)) == row.manifest;
   if (!same) return fail(Code::corrupt, "its manifest is damaged");
@@ -28,29 +26,29 @@ Result<Manifest> LocalRepository::Impl::proved_alone(const VersionName& name, co
   return decoded.manifest;
 }
 
-Result<Manifest> LocalRepository::Impl::proved(const VersionName& name, const VersionRow& row,
-                                               const UnprovedManifest& decoded) const {
+Result<Manifest> StoredManifests::proved(const VersionName& name, const VersionRow& row,
+                                         const UnprovedManifest& decoded) const {
   FRESHET_ASSIGN(Manifest manifest, proved_alone(name, row, decoded));
-  FRESHET_ASSIGN(manifest.architecture, architecture_of(row.architecture));
+  FRESHET_ASSIGN(manifest.architecture, architectures_.get(row.architecture));
   if (!check(manifest)) return fail(Code::corrupt, "its manifest is damaged");
   return manifest;
 }
 
 // The version that differs least, as far as one can tell without reading them: the ancestor, or else the model's
 // newest.
-std::shared_ptr<const VersionRow> LocalRepository::Impl::base_row_for(const Manifest& manifest) const {
-  const MutexLock lock(mutex);
+std::shared_ptr<const VersionRow> StoredManifests::base_row_for(const Manifest& manifest) const {
+  const MutexLock lock(known_.mutex);
   const auto usable = [](const std::shared_ptr<const VersionRow>& row) { return row != nullptr && !row->retired; };
   if (manifest.ancestor) {
-    if (auto row = catalog.row_of(*manifest.ancestor); usable(row)) return row;
+    if (auto row = known_.catalog.row_of(*manifest.ancestor); usable(row)) return row;
   }
-  const auto model = catalog.models().find(manifest.name.model);
-  if (model == catalog.models().end() || model->second.empty()) return nullptr;
+  const auto model = known_.catalog.models().find(manifest.name.model);
+  if (model == known_.catalog.models().end() || model->second.empty()) return nullptr;
   auto newest = model->second.rbegin()->second.row;
   return usable(newest) ? newest : nullptr;
 }
 
-Status LocalRepository::Impl::store_manifest(Backend::Batch& batch, const Manifest& manifest, VersionRow& row) const {
+Status StoredManifests::store(Backend::Batch& batch, const Manifest& manifest, VersionRow& row) const {
   const std::vector<std::byte> encoded = encode(manifest);
   if (encoded.size() > kManifestBytesMax) {
     return fail(Code::invalid_argument,
@@ -64,7 +62,7 @@ Status LocalRepository::Impl::store_manifest(Backend::Batch& batch, const Manife
     batch.push_back(Backend::Put{entry_key(row.group, row.entry), encode_entry(manifest, nullptr)});
     return {};
   }
-  FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(*backend, base->group, &batch));
+  FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(backend_, base->group, &batch));
   // A damaged base is none.
   const auto decoded = group.decode(base->entry);
   if (decoded && (*decoded)->manifest.id == base->id && group.is_whole()) {
@@ -81,8 +79,8 @@ Status LocalRepository::Impl::store_manifest(Backend::Batch& batch, const Manife
   return {};
 }
 
-Status LocalRepository::Impl::erase_manifest(Backend::Batch& batch, const VersionRow& row) const {
-  FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(*backend, row.group, &batch));
+Status StoredManifests::erase(Backend::Batch& batch, const VersionRow& row) const {
+  FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(backend_, row.group, &batch));
   const std::map<std::uint32_t, std::size_t> children = group.based_on(row.entry);
   if (children.empty()) {
     batch.push_back(Backend::Erase{entry_key(row.group, row.entry)});
@@ -109,11 +107,11 @@ Status LocalRepository::Impl::erase_manifest(Backend::Batch& batch, const Versio
 }
 
 // Only what is proved is written anew.
-Result<std::string> LocalRepository::Impl::rebased(ManifestGroup& group, std::uint32_t entry,
-                                                   std::optional<std::uint32_t> base) const {
+Result<std::string> StoredManifests::rebased(ManifestGroup& group, std::uint32_t entry,
+                                             std::optional<std::uint32_t> base) const {
   FRESHET_ASSIGN(const UnprovedManifest* decoded, group.decode(entry));
   const VersionName& name = decoded->manifest.name;
-  FRESHET_ASSIGN(const Catalog::Found version, find(name));
+  FRESHET_ASSIGN(const Catalog::Found version, known_.find(name));
   FRESHET_ASSIGN(const Manifest manifest, proved(name, *version.row, *decoded));
   if (!base) return encode_entry(manifest, nullptr);
   FRESHET_ASSIGN(const UnprovedManifest* onto, group.decode(*base));
@@ -123,33 +121,31 @@ Result<std::string> LocalRepository::Impl::rebased(ManifestGroup& group, std::ui
   return rebased;
 }
 
-Result<Manifest> LocalRepository::Impl::manifest_of(const VersionName& name, const VersionRow& row) const {
-  Result<Manifest> manifest = grouped_manifest(name, row);
+Result<Manifest> StoredManifests::get(const VersionName& name, const VersionRow& row) const {
+  Result<Manifest> manifest = get_from_group(name, row);
   if (!manifest) return fail(std::move(manifest).error().with_context(to_string(name)));
   return manifest;
 }
 
-Result<Manifest> LocalRepository::Impl::grouped_manifest(const VersionName& name, const VersionRow& row) const {
-  FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(*backend, row.group, nullptr));
+Result<Manifest> StoredManifests::get_from_group(const VersionName& name, const VersionRow& row) const {
+  FRESHET_ASSIGN(ManifestGroup group, ManifestGroup::load(backend_, row.group, nullptr));
   FRESHET_ASSIGN(const UnprovedManifest* decoded, group.decode(row.entry));
   return proved(name, row, *decoded);
 }
 
-Status LocalRepository::Impl::for_each_manifest(const EachManifest& each) const {
+Status StoredManifests::for_each(const Each& each) const {
   return for_each_decoded([this](const VersionName& name, const VersionRow& row,
                                  const UnprovedManifest& decoded) { return proved(name, row, decoded); },
                           each);
 }
 
-Status LocalRepository::Impl::for_each_owner_map(const EachManifest& each) const {
-  return for_each_decoded(&proved_alone, each);
-}
+Status StoredManifests::for_each_owner_map(const Each& each) const { return for_each_decoded(&proved_alone, each); }
 
-Status LocalRepository::Impl::for_each_decoded(const Prove& prove, const EachManifest& each) const {
+Status StoredManifests::for_each_decoded(const Prove& prove, const Each& each) const {
   std::vector<std::pair<VersionName, std::shared_ptr<const VersionRow>>> rows;
   {
-    const MutexLock lock(mutex);
-    for (const auto& [model, versions] : catalog.models()) {
+    const MutexLock lock(known_.mutex);
+    for (const auto& [model, versions] : known_.catalog.models()) {
       for (const auto& [number, entry] : versions) {
         if (entry.row == nullptr || entry.row->retired) continue;
         rows.emplace_back(VersionName{.model = model, .number = number}, entry.row);
@@ -162,7 +158,7 @@ Status LocalRepository::Impl::for_each_decoded(const Prove& prove, const EachMan
   std::optional<ManifestGroup> group;
   for (const auto& [name, row] : rows) {
     if (!group || group->number() != row->group) {
-      Result<ManifestGroup> loaded = ManifestGroup::load(*backend, row->group, nullptr);
+      Result<ManifestGroup> loaded = ManifestGroup::load(backend_, row->group, nullptr);
       if (!loaded && loaded.error().code() == Code::corrupt) {
         group.reset();
         FRESHET_TRY(each(name, *row, fail(std::move(loaded).error().with_context(to_string(name)))));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/local/version_forest.h"
+#include "repo/local/catalog/version_forest.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/local/collect/kept_blobs.h"
+#include "repo/local/catalog/kept_blobs.h"
 
 #include "repo/records/records.h"
 

@@ -1,43 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Equal tensors that came without lineage: found by the digest and the size of what is stored, and inherited.
+#include "repo/local/stored/equal_contents.h"
 
-#include "repo/local/local_repository.h"
+#include <utility>
+#include <vector>
 
 namespace freshet {
 
-Status LocalRepository::Impl::need_contents() {
-  if (contents) return {};
+Status EqualContents::need() {
+  if (known_) return {};
   std::unordered_map<Digest, SegmentName> found;
-  FRESHET_TRY(backend->scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
+  FRESHET_TRY(backend_.scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
     const auto segment = parse_segment_key(key.substr(kSegmentPrefix.size()));
     const auto row = decode_segment_row(value);
     if (segment && row) found.try_emplace(row->digest, *segment);
     return true;
   }));
-  contents = std::move(found);
+  known_ = std::move(found);
   return {};
 }
 
-Status LocalRepository::Impl::inherit_equal(Manifest& manifest) {
-  FRESHET_TRY(need_contents());
+Status EqualContents::inherit(Manifest& manifest) {
+  FRESHET_TRY(need());
   std::vector<SegmentName> owners(manifest.owners.owners().begin(), manifest.owners.owners().end());
   for (std::uint32_t tensor = 0; tensor < owners.size(); ++tensor) {
     const SegmentRow wanted{.bytes = manifest.architecture->tensors()[tensor].bytes(),
                             .digest = manifest.digests[tensor]};
-    const auto known = contents->find(wanted.digest);
-    if (wanted.bytes == 0 || known == contents->end() || known->second == owners[tensor]) continue;
+    const auto known = known_->find(wanted.digest);
+    if (wanted.bytes == 0 || known == known_->end() || known->second == owners[tensor]) continue;
     // A tensor that a version wrote itself stands under its own index.
     if (known->second.writer == manifest.id) continue;
-    if (backend->get(segment_record_key(owners[tensor]))) continue;
-    const Result<SegmentRow> there = segment_row(known->second);
+    if (backend_.get(segment_record_key(owners[tensor]))) continue;
+    const Result<SegmentRow> there = segments_.row(known->second);
     if (there && check_same(*there, wanted)) {
       owners[tensor] = known->second;
     } else {
-      contents->erase(known);  // Retired since.
+      known_->erase(known);  // Retired since.
     }
   }
   manifest.owners = OwnerMap(std::move(owners));
   return {};
+}
+
+void EqualContents::add(const Digest& digest, const SegmentName& segment) {
+  if (known_) known_->try_emplace(digest, segment);
 }
 
 }  // namespace freshet

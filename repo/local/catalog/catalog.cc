@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/local/catalog.h"
+#include "repo/local/catalog/catalog.h"
 
 #include <algorithm>
 
 #include "core/base/format.h"
 #include "core/words/similar_names.h"
-#include "repo/local/collect/kept_blobs.h"
+#include "repo/local/catalog/kept_blobs.h"
 
 namespace freshet {
 namespace {
