@@ -193,7 +193,7 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
     const MutexLock turn(impl_->turn);
     // After a write that failed, what is in memory may not be what is stored.
     if (!impl_->backend->read_only()) FRESHET_TRY(impl_->recovered());
-    RecordAudit audit(*impl_, {impl_->references, impl_->segments_in_flight, impl_->commit}, report);
+    RecordAudit audit(*impl_, {impl_->references.counts(), impl_->segments_in_flight, impl_->commit}, report);
     FRESHET_TRY(audit.run());
     known = audit.take_told();
     unread = audit.unread();

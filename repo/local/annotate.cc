@@ -66,8 +66,7 @@ Status LocalRepository::annotate(const VersionName& name, const Annotations& ann
   // Of several providers' commits the later one is that of the later time, as far as their clocks agree.
   std::uint64_t commit = impl_->commit + 1;
   if (row->placed) commit = std::max(commit, static_cast<std::uint64_t>(impl_->clock.unix_ns() / 1000));
-  const Status applied =
-      impl_->apply({Backend::Put{version_key(found.name), encode(*row)}, Impl::commit_record(commit)});
+  const Status applied = impl_->apply({Backend::Put{version_key(found.name), encode(*row)}, commit_record(commit)});
   if (!applied) return in_context(Error(applied.error()));
 
   impl_->commit = commit;

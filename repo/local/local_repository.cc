@@ -21,6 +21,17 @@ Status check_format(Backend& backend) {
   return check_format_number(*stored);
 }
 
+// The greatest commit number that the records have; at least those of the catalog's rows.
+Result<std::uint64_t> greatest_commit(const Backend& backend, const Catalog& loaded) {
+  std::uint64_t greatest = 0;
+  if (const Result<std::string> stored = backend.get(kCommitKey)) {
+    FRESHET_ASSIGN(greatest, parse_number(*stored));
+  } else if (stored.error().code() != Code::not_found) {
+    return fail(stored.error());
+  }
+  return std::max(greatest, loaded.greatest_commit());
+}
+
 }  // namespace
 
 std::string tensor_label(const VersionName& name, const Architecture& architecture, std::uint32_t tensor) {
@@ -42,7 +53,7 @@ Status LocalRepository::Impl::load() {
     if (!removed && removed.error().code() != Code::out_of_space) return removed;
     if (!removed) failed = true;
   }
-  FRESHET_ASSIGN(const std::uint64_t greatest, greatest_commit(loaded));
+  FRESHET_ASSIGN(const std::uint64_t greatest, greatest_commit(*backend, loaded));
   commit = greatest;
   equal_contents.forget();
   const std::vector<AncestorIndex::StoredVersion> before = ancestors.stored_versions();
@@ -54,19 +65,7 @@ Status LocalRepository::Impl::load() {
   return {};
 }
 
-Result<std::uint64_t> LocalRepository::Impl::greatest_commit(const Catalog& loaded) const {
-  std::uint64_t greatest = 0;
-  if (const Result<std::string> stored = backend->get(kCommitKey)) {
-    FRESHET_ASSIGN(greatest, parse_number(*stored));
-  } else if (stored.error().code() != Code::not_found) {
-    return fail(stored.error());
-  }
-  return std::max(greatest, loaded.greatest_commit());
-}
-
-Backend::Put LocalRepository::Impl::commit_record(std::uint64_t number) {
-  return {std::string(kCommitKey), std::to_string(number)};
-}
+Backend::Put commit_record(std::uint64_t number) { return {std::string(kCommitKey), std::to_string(number)}; }
 
 LocalRepository::Impl::~Impl() {
   if (!backend->read_only() && !failed) segments.keep_sums();
@@ -77,7 +76,7 @@ Status LocalRepository::Impl::recovered() {
   if (!failed) return {};
   // Whether the batch that failed is there or not, only the backend's records say.
   FRESHET_TRY(backend->recover());
-  references.reset();
+  references.forget();
   failed = false;
   Status loaded = load();
   if (!loaded) failed = true;

@@ -20,10 +20,10 @@
 #include "repo/local/match/ancestor_index.h"
 #include "repo/local/pin_book.h"
 #include "repo/local/readable.h"
-#include "repo/local/references.h"
 #include "repo/local/stored/architectures.h"
 #include "repo/local/stored/equal_contents.h"
 #include "repo/local/stored/manifests.h"
+#include "repo/local/stored/reference_book.h"
 #include "repo/local/stored/segments.h"
 #include "repo/parts/part_desk.h"
 #include "repo/provider_repository.h"
@@ -181,8 +181,6 @@ class LocalRepository::Impl {
   /// One more pin. REQUIRES: `turn` is held, so that no retirement comes between. In repo/local/pins.cc.
   Status add_pin(const VersionName& name, const std::string& by, const PinTerms& terms) FRESHET_REQUIRES(turn);
 
-  /// The greatest commit number that the records have; at least those of the catalog's rows.
-  Result<std::uint64_t> greatest_commit(const Catalog& loaded) const;
   /// The row as it is after what is said of it now, in repo/local/annotate.cc.
   Result<VersionRow> annotated(const Catalog::Found& version, const Annotations& annotations) const
       FRESHET_REQUIRES(turn);
@@ -192,17 +190,6 @@ class LocalRepository::Impl {
   Result<std::vector<std::string>> aliases_of(const VersionName& name) const;
   // Retiring and collecting garbage, in repo/local/collect/retire.cc, repo/local/collect/gc.cc and
   // repo/local/collect/referrers.cc.
-  Status need_references() FRESHET_REQUIRES(turn);
-  Result<References> count_references() const;
-  Result<std::vector<SegmentName>> segments_of(const VersionName& name, const VersionRow& row) const;
-  Status scan_referrers(const std::function<void(const ExternalReferrer&)>& each) const;
-  /// What retiring a version lets go of.
-  struct Release {
-    bool known = false;  ///< False where damage hides what versions name.
-    std::vector<SegmentName> segments;
-    std::vector<SegmentName> unnamed;  ///< Of those, the ones that nobody else names.
-  };
-  Result<Release> release_of(const Catalog::Found& version) FRESHET_REQUIRES(turn);
   Result<RetireReport> retire_now(const Catalog::Found& version) FRESHET_REQUIRES(turn);
   Result<std::vector<GcRow>> inherited_rows() const FRESHET_REQUIRES(turn);
   /// Erases, or says what would go. Answers whether there is space to be given back.
@@ -260,15 +247,16 @@ class LocalRepository::Impl {
   /// The greatest commit number that is durable. A batch that changes which versions there are, or a quality, has
   /// commit_record(commit + 1) in it, and counts this up when it was applied.
   std::uint64_t commit FRESHET_GUARDED_BY(turn) = 0;
-  static Backend::Put commit_record(std::uint64_t number);
   /// Catalog::unread() of the one that was loaded.
   std::string unread FRESHET_GUARDED_BY(turn);
 
-  /// Made when somebody first needs it: who never retires pays nothing for it.
-  std::optional<References> references FRESHET_GUARDED_BY(turn);
+  ReferenceBook references FRESHET_GUARDED_BY(turn){*backend, known, manifests, segments};
 
   EqualContents equal_contents FRESHET_GUARDED_BY(turn){*backend, segments};
 };
+
+/// Says that this commit number is the greatest one.
+Backend::Put commit_record(std::uint64_t number);
 
 /// "demo@17 conv/kernel", for messages.
 std::string tensor_label(const VersionName& name, const Architecture& architecture, std::uint32_t tensor);

@@ -118,7 +118,7 @@ Result<std::vector<GcRow>> LocalRepository::Impl::inherited_rows() const {
   }
   std::map<VersionId, GcRow> rows;
   if (retired.empty()) return std::vector<GcRow>();
-  const auto* const counts = &*references;
+  const auto* const counts = &*references.counts();
   FRESHET_TRY(backend->scan(kSegmentPrefix, [&](std::string_view key, std::string_view value) {
     const auto segment = parse_segment_key(key.substr(kSegmentPrefix.size()));
     const auto writer = segment ? retired.find(segment->writer) : retired.end();
@@ -149,7 +149,8 @@ Result<std::vector<GcRow>> LocalRepository::Impl::inherited_rows() const {
           if (row.has_weights && manifest) name_all(segments.with_bases(distinct_segments(manifest->owners)), &name);
           return Status();
         }));
-    FRESHET_TRY(scan_referrers([&](const ExternalReferrer& referrer) { name_all(referrer.segments, nullptr); }));
+    FRESHET_TRY(
+        references.scan_referrers([&](const ExternalReferrer& referrer) { name_all(referrer.segments, nullptr); }));
   }
   std::vector<GcRow> list;
   for (auto& [writer, row] : rows) list.push_back(std::move(row));
@@ -188,12 +189,13 @@ Status LocalRepository::Impl::drop_given_up() {
 
 Result<bool> LocalRepository::Impl::erase_garbage(const GcOptions& options, const Progress& progress,
                                                   GcReport& report) {
-  FRESHET_TRY(need_references());
-  FRESHET_ASSIGN(Garbage garbage, find_garbage(*backend, *references, segments_in_flight));
+  FRESHET_TRY(references.need());
+  FRESHET_ASSIGN(Garbage garbage, find_garbage(*backend, *references.counts(), segments_in_flight));
   std::move(garbage.notes.begin(), garbage.notes.end(), std::back_inserter(report.notes));
-  if (references->unknown() != 0) {
-    report.notes.push_back(format(
-        "bytes of retired versions stay, because {} records that may name them cannot be read", references->unknown()));
+  if (references.counts()->unknown() != 0) {
+    report.notes.push_back(
+        format("bytes of retired versions stay, because {} records that may name them cannot be read",
+               references.counts()->unknown()));
   }
   {
     const MutexLock lock(known.mutex);

@@ -18,13 +18,6 @@ constexpr std::size_t kRevivedPerTurn = 256;
 
 using TensorsOf = std::map<VersionId, std::vector<std::uint32_t>>;  ///< By writer.
 
-std::vector<SegmentName> segments_of_writer(const VersionId& writer, const std::vector<std::uint32_t>& tensors) {
-  std::vector<SegmentName> segments;
-  segments.reserve(tensors.size());
-  for (const std::uint32_t tensor : tensors) segments.push_back({.writer = writer, .tensor = tensor});
-  return segments;
-}
-
 // Proves it whole, so that one of the same name that is something else is not taken for it.
 Result<bool> blob_has(const Backend& backend, const ProviderRepository::SegmentContent& content) {
   const std::string key = segment_key(content.segment);
@@ -81,34 +74,9 @@ Result<std::uint64_t> LocalRepository::revive_segments(std::span<const SegmentCo
   return revived;
 }
 
-Status LocalRepository::Impl::scan_referrers(const std::function<void(const ExternalReferrer&)>& each) const {
-  Status damaged;
-  ExternalReferrer at;
-  FRESHET_TRY(backend->scan(kReferrerPrefix, [&](std::string_view key, std::string_view value) {
-    const auto names = parse_referrer_key(key);
-    auto row = decode_referrer(value);
-    if (!names || !row) {
-      damaged = fail(Code::corrupt, "a record of references from other providers is damaged");
-      return false;
-    }
-    if (!at.segments.empty() && (at.version != names->referrer || at.attempt != names->attempt)) {
-      each(at);
-      at.segments.clear();
-    }
-    at.version = names->referrer;
-    at.attempt = names->attempt;
-    at.home = std::move(row->home);
-    for (const SegmentName& segment : segments_of_writer(names->writer, row->tensors)) at.segments.push_back(segment);
-    return true;
-  }));
-  FRESHET_TRY(damaged);
-  if (!at.segments.empty()) each(at);
-  return {};
-}
-
 Result<std::vector<ExternalReferrer>> LocalRepository::referrers() const {
   std::vector<ExternalReferrer> all;
-  FRESHET_TRY(impl_->scan_referrers([&](const ExternalReferrer& referrer) { all.push_back(referrer); }));
+  FRESHET_TRY(impl_->references.scan_referrers([&](const ExternalReferrer& referrer) { all.push_back(referrer); }));
   return all;
 }
 
@@ -160,15 +128,15 @@ Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
   }
   if (batch.empty()) return {};
   FRESHET_TRY(impl_->apply(batch));
-  if (damaged) impl_->references.reset();
-  if (impl_->references) impl_->references->add_segments(added);
+  if (damaged) impl_->references.forget();
+  if (impl_->references.counts()) impl_->references.counts()->add_segments(added);
   return {};
 }
 
 Status LocalRepository::drop_referrer(const VersionId& version, std::uint64_t attempt) {
   const MutexLock turn(impl_->turn);
   FRESHET_TRY(impl_->ready_to_write());
-  FRESHET_TRY(impl_->need_references());
+  FRESHET_TRY(impl_->references.need());
   Backend::Batch batch;
   std::vector<SegmentName> dropped;
   Status damaged;
@@ -188,7 +156,7 @@ Status LocalRepository::drop_referrer(const VersionId& version, std::uint64_t at
   if (batch.empty()) return {};
   std::vector<std::uint64_t> sizes;
   for (const SegmentName& segment : dropped) {
-    if (impl_->references->unknown() != 0 || impl_->references->of(segment) != 1) continue;
+    if (impl_->references.counts()->unknown() != 0 || impl_->references.counts()->of(segment) != 1) continue;
     const std::string key = segment_record_key(segment);
     FRESHET_ASSIGN(const std::optional<std::uint64_t> bytes, impl_->segments.bytes_of_record(key));
     if (!bytes) continue;
@@ -197,10 +165,10 @@ Status LocalRepository::drop_referrer(const VersionId& version, std::uint64_t at
   }
   FRESHET_TRY(impl_->apply(batch));
   // Behind a damaged record, references were not counted.
-  if (impl_->references->unknown() != 0) {
-    impl_->references.reset();
+  if (impl_->references.counts()->unknown() != 0) {
+    impl_->references.forget();
   } else {
-    impl_->references->drop_segments(dropped);
+    impl_->references.counts()->drop_segments(dropped);
   }
   const MutexLock lock(impl_->known.mutex);
   for (const std::uint64_t bytes : sizes) impl_->known.catalog.drop_segment(bytes);

@@ -28,67 +28,9 @@ std::string some_of(const std::vector<std::string>& holders) {
 
 }  // namespace
 
-Result<std::vector<SegmentName>> LocalRepository::Impl::segments_of(const VersionName& name,
-                                                                    const VersionRow& row) const {
-  if (!row.has_weights) return std::vector<SegmentName>();
-  FRESHET_ASSIGN(const Manifest manifest, manifests.get(name, row));
-  return segments.with_bases(distinct_segments(manifest.owners));
-}
-
-Result<References> LocalRepository::Impl::count_references() const {
-  References counted;
-  {
-    const MutexLock lock(known.mutex);
-    for (const auto& [model, versions] : known.catalog.models()) {
-      for (const auto& [number, entry] : versions) {
-        if (entry.row == nullptr) counted.add_unknown();
-      }
-    }
-  }
-  FRESHET_TRY(manifests.for_each_owner_map(
-      [&](const VersionName&, const VersionRow& row, const Result<Manifest>& manifest) -> Status {
-        counted.add_architecture(row.architecture);
-        if (!row.has_weights) return {};
-        if (manifest) {
-          counted.add_segments(segments.with_bases(distinct_segments(manifest->owners)));
-        } else if (manifest.error().code() == Code::corrupt) {
-          counted.add_unknown();
-        } else {
-          return fail(manifest.error());
-        }
-        return {};
-      }));
-  const Status scanned =
-      scan_referrers([&](const ExternalReferrer& referrer) { counted.add_segments(referrer.segments); });
-  if (!scanned && scanned.error().code() != Code::corrupt) return fail(scanned.error());
-  if (!scanned) counted.add_unknown();  // Somebody elsewhere may name anything.
-  return counted;
-}
-
-Status LocalRepository::Impl::need_references() {
-  if (references) return {};
-  FRESHET_ASSIGN(references, count_references());
-  return {};
-}
-
-Result<LocalRepository::Impl::Release> LocalRepository::Impl::release_of(const Catalog::Found& version) {
-  Release release;
-  const auto named = segments_of(version.name, *version.row);
-  if (!named && named.error().code() != Code::corrupt) return fail(named.error());
-  // Where a manifest is damaged, what it names is unknown. Nothing is released then; gc() finds what is left over once
-  // all that is stored can be read.
-  release.known = named.has_value() && references->unknown() == 0;
-  if (!release.known) return release;
-  release.segments = *named;
-  for (const SegmentName& segment : release.segments) {
-    if (references->of(segment) == 1) release.unnamed.push_back(segment);
-  }
-  return release;
-}
-
 Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& version) {
-  FRESHET_TRY(need_references());
-  FRESHET_ASSIGN(const Release release, release_of(version));
+  FRESHET_TRY(references.need());
+  FRESHET_ASSIGN(const ReferenceBook::Release release, references.release_of(version));
   RetireReport report{.version = version.name};
   Backend::Batch batch;
   std::vector<std::uint64_t> sizes;
@@ -110,7 +52,7 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
     batch.push_back(Backend::Erase{std::string(key)});
     return true;
   }));
-  const bool last_of_architecture = references->of(tombstone.architecture) == 1;
+  const bool last_of_architecture = references.counts()->of(tombstone.architecture) == 1;
   if (last_of_architecture) batch.push_back(Backend::Erase{architecture_key(tombstone.architecture)});
   batch.push_back(commit_record(commit + 1));
   FRESHET_TRY(apply(batch));
@@ -126,10 +68,10 @@ Result<RetireReport> LocalRepository::Impl::retire_now(const Catalog::Found& ver
   ancestors.retire(id, commit);  // An index that is made just now may be of the catalog before that.
   report.released_tensors = sizes.size();
   if (release.known) {
-    references->drop_segments(release.segments);
-    references->drop_architecture(architecture);
+    references.counts()->drop_segments(release.segments);
+    references.counts()->drop_architecture(architecture);
   } else {
-    references.reset();
+    references.forget();
   }
   return report;
 }

@@ -169,9 +169,10 @@ void LocalRepository::Impl::tell_of(PutInProgress& put) {
       known.catalog.set_base(segment.name, segment.base);
     }
   }
-  if (references) {
-    references->add_architecture(put.row.architecture);
-    if (put.row.has_weights) references->add_segments(segments.with_bases(distinct_segments(put.manifest.owners)));
+  if (references.counts()) {
+    references.counts()->add_architecture(put.row.architecture);
+    if (put.row.has_weights)
+      references.counts()->add_segments(segments.with_bases(distinct_segments(put.manifest.owners)));
   }
   ancestors.add(put.manifest.name, put.row, put.manifest.architecture);
   for (const NewSegment& segment : put.segments) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/local/references.h"
+#include "repo/local/stored/references.h"
 
 #include <algorithm>
 
