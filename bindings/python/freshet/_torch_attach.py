@@ -20,7 +20,8 @@ from . import _lent
 from ._errors import Error, InvalidArgument, check_type
 from ._torch_arrays import _from_numpy, _named, _to_numpy, check_fits, view
 from ._torch_device import copies_for, mode_for
-from ._torch_twin import Twin, Twins, copied
+from ._torch_lanes import Lane, Use, computed, methods_of
+from ._torch_twin import Twins, copied
 from .subscriber import Snapshot, Subscriber
 
 _log = logging.getLogger("freshet")
@@ -28,42 +29,9 @@ _LANES_MAX = 8  # Each has a version, which takes room in the publisher's memory
 _SHARE = 8      # Where a version has to wait for forwards, others wait with it for this part of the time that it waits, at most.
 
 # By the number of an Attached: what this thread or task is in, and the version of its last forward.
-_uses: "contextvars.ContextVar[Mapping[int, _Use]]" = contextvars.ContextVar("freshet uses", default={})
+_uses: "contextvars.ContextVar[Mapping[int, Use]]" = contextvars.ContextVar("freshet uses", default={})
 _answered: "contextvars.ContextVar[Mapping[int, int]]" = contextvars.ContextVar("freshet answered", default={})
 _numbers = itertools.count()
-
-
-class _Lane:
-    """A module with a version in it: the user's, or a twin with other tensors, for forwards that begin while the user's is
-    still in use with an older version."""
-
-    def __init__(self, module: torch.nn.Module, named: Mapping[str, torch.Tensor], twin: Twin | None = None) -> None:
-        self.module = module
-        self.named = named
-        self.forward = module.forward
-        self.twin = twin
-        self.version = 0
-        self.came: Mapping[str, torch.Tensor] | None = None  # What its tensors are views of.
-        self.taking: Mapping[str, torch.Tensor] | None = None  # While it is half of another version.
-        self.source: Snapshot | None = None  # Of `taking`.
-        self.snapshot: Snapshot | None = None
-        self.inside: Dict["_Use", float] = {}  # Since when.
-
-    def is_free(self) -> bool:
-        """One that ended may still be there, if Ctrl-C came when it was about to be taken away."""
-        self.inside = {use: since for use, since in self.inside.items() if not use.ended}
-        return not self.inside
-
-
-class _Use:
-    """A forward, a method or a hold() that is on its way."""
-
-    def __init__(self, holds: bool = False, suspends: bool = False) -> None:
-        self.holds = holds
-        self.is_waited_for = not holds and not suspends  # Else it may need the very thread that would wait, to go on.
-        self.lane: _Lane | None = None
-        self.version = 0
-        self.ended = False  # Contexts that were copied meanwhile still have it.
 
 
 class Attached:
@@ -97,7 +65,7 @@ class Attached:
         self._late_since: float | None = None  # Since when a newer version waits for forwards.
         self._follows = True
         self._shadowed = vars(module).get("forward")
-        self._base = _Lane(module, named)
+        self._base = Lane(module, named)
         self._current = self._base  # The lane of the newest version that was taken.
         self._lanes = [self._base]
         self._twins = Twins(module, named, self._copied) if mode == "swap" and self._shadowed is None else None
@@ -106,7 +74,7 @@ class Attached:
         self._begin, self._end, self._answers, self._use, self._order = (
             torch.compiler.disable(one) for one in (self._begins, self._ends, self._answers_now, self._use_now, self._order_now))
         self._wrappers = {"forward": torch.compiler.disable(self._forward, recursive=False)}
-        for name in _methods_of(type(module)):
+        for name in methods_of(type(module)):
             if name not in vars(module):
                 self._wrappers[name] = self._method(getattr(type(module), name))
         if "__deepcopy__" not in vars(module):
@@ -125,7 +93,7 @@ class Attached:
         """The version of the last forward that ended in this thread or asyncio task; 0: its own weights, or there was none."""
         return _answered.get().get(self._number, 0)
 
-    def _use_now(self) -> _Use | None:
+    def _use_now(self) -> Use | None:
         """What this thread or task is in."""
         use = _uses.get().get(self._number)
         return None if use is None or use.ended else use
@@ -136,15 +104,15 @@ class Attached:
         use = self._use()
         if use is not None and use.lane is not None:  # In a hold; or a module that calls itself.
             self._order()
-            answer = _computed(use.lane.forward, inputs, how)
+            answer = computed(use.lane.forward, inputs, how)
             self._answers(use)
             return answer
         if not self._follows:
-            return _computed(self._base.forward, inputs, how)
-        use = _Use()
+            return computed(self._base.forward, inputs, how)
+        use = Use()
         try:
             lane = self._begin(use)
-            return _computed(lane.forward, inputs, how)
+            return computed(lane.forward, inputs, how)
         finally:
             self._end(use)
 
@@ -174,7 +142,7 @@ class Attached:
         if not self._follows:
             yield self._module
             return
-        use = _Use(suspends=suspends)
+        use = Use(suspends=suspends)
         try:
             yield self._begin(use).module
         finally:
@@ -189,14 +157,14 @@ class Attached:
         if outer is not None or not self._follows:
             yield outer.version if outer is not None else self.version
             return
-        use = _Use(holds=True)
+        use = Use(holds=True)
         try:
             self._begin(use)
             yield use.version
         finally:
             self._end(use)
 
-    def _begins(self, use: _Use) -> _Lane:
+    def _begins(self, use: Use) -> Lane:
         """What cannot be taken is told once, and the module goes on with what it has."""
         failed: Error | None = None
         with self._lock:
@@ -224,7 +192,7 @@ class Attached:
     def _is_mixed(self) -> bool:
         return self._copies is not None and self._copies.is_mixed
 
-    def _ends(self, use: _Use) -> None:
+    def _ends(self, use: Use) -> None:
         use.ended = True
         if use.lane is not None and not use.holds:
             self._answers(use)
@@ -237,7 +205,7 @@ class Attached:
             self._gather()
             self._changed.notify_all()
 
-    def _answers_now(self, use: _Use) -> None:
+    def _answers_now(self, use: Use) -> None:
         there = _answered.get()
         if there.get(self._number) != use.version:
             _answered.set({**there, self._number: use.version})
@@ -254,7 +222,7 @@ class Attached:
         if self._base.is_free() and self._base.version == newest.version:
             self._current = self._base
 
-    def _lane_of_newest(self, patiently: bool = False) -> _Lane:
+    def _lane_of_newest(self, patiently: bool = False) -> Lane:
         """The lane with the newest version, which is taken now if it is not there yet. Each forward finds a lane that is free, or a new
         one, and waits for nobody. Without one it waits for forwards that are on their way, if these are not old beside the
         time for which the version waits; so a slow one delays the others little, and the version comes all the same.
@@ -292,7 +260,7 @@ class Attached:
             self._refused = newest
             raise
 
-    def _free_lane(self) -> _Lane | None:
+    def _free_lane(self) -> Lane | None:
         for lane in list(self._lanes):
             if lane.is_free() and self._is_like_the_module(lane):
                 return lane
@@ -301,10 +269,10 @@ class Attached:
         twin = self._twins.make(self._known())
         if twin is None:
             return None
-        self._lanes.append(_Lane(twin.module, twin.named, twin))
+        self._lanes.append(Lane(twin.module, twin.named, twin))
         return self._lanes[-1]
 
-    def _is_like_the_module(self, lane: _Lane) -> bool:
+    def _is_like_the_module(self, lane: Lane) -> bool:
         """A twin has what was set on the module since. One that is a twin no more is left out, once nobody is in it."""
         if lane.twin is None or self._twins is None or self._twins.bring_up_to_date(lane.twin):
             return True
@@ -355,7 +323,7 @@ class Attached:
             if self._copies is not None:
                 self._copies.forget()
 
-    def _take(self, lane: _Lane, snapshot: Snapshot) -> None:
+    def _take(self, lane: Lane, snapshot: Snapshot) -> None:
         came = view(snapshot)
         check_fits((self._base.named, self._tied), came, f"{snapshot.model}@{snapshot.version}", self._strict)
         try:
@@ -363,7 +331,7 @@ class Attached:
         finally:
             self._current = lane
 
-    def _put(self, lane: _Lane, came: Mapping[str, torch.Tensor], snapshot: Snapshot) -> None:
+    def _put(self, lane: Lane, came: Mapping[str, torch.Tensor], snapshot: Snapshot) -> None:
         try:
             lane.taking, lane.source = came, snapshot
             self._install(lane, came)
@@ -373,7 +341,7 @@ class Attached:
             raise
         self._took(lane, came, snapshot)
 
-    def _install(self, lane: _Lane, came: Mapping[str, torch.Tensor]) -> None:
+    def _install(self, lane: Lane, came: Mapping[str, torch.Tensor]) -> None:
         left: Iterable[str] = lane.named
         if self._copies is not None and lane.source is not None:
             left = self._copies.refresh(lane.source)
@@ -385,7 +353,7 @@ class Attached:
                 else:
                     tensor.data = came[name]
 
-    def _took(self, lane: _Lane, came: Mapping[str, torch.Tensor], snapshot: Snapshot) -> None:
+    def _took(self, lane: Lane, came: Mapping[str, torch.Tensor], snapshot: Snapshot) -> None:
         lane.version = snapshot.version
         lane.taking = lane.source = None
         if self._mode == "swap":
@@ -426,7 +394,7 @@ class Attached:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _own_memory(self, lane: _Lane) -> None:
+    def _own_memory(self, lane: Lane) -> None:
         if self._mode == "copy" or (lane.snapshot is None and lane.taking is None):
             return
         with torch.no_grad():
@@ -453,18 +421,6 @@ class Attached:
 
     def _held(self) -> List[Any]:
         return [one for lane in list(self._lanes) for one in (lane.snapshot, lane.came, lane.taking) if one is not None]
-
-
-def _computed(forward: Callable[..., Any], inputs: Any, how: Any) -> Any:
-    """What torch.compile begins with, if the module was compiled: it begins with no function of PyTorch's own."""
-    return forward(*inputs, **how)
-
-
-def _methods_of(kind: type) -> List[str]:
-    """What a class of modules has beside forward() for its users."""
-    return [name for name in dir(kind) if not name.startswith("_") and not hasattr(torch.nn.Module, name)
-            and inspect.isfunction(one := inspect.getattr_static(kind, name))
-            and not inspect.isgeneratorfunction(one) and not inspect.isasyncgenfunction(one)]
 
 
 _attached: "weakref.WeakSet[Attached]" = weakref.WeakSet()
