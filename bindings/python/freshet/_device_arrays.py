@@ -51,32 +51,58 @@ def on_device(value: Any, tensor: str, is_forced: bool) -> OnDevice | None:
     return _of_interface(value, tensor) if is_forced or _has_gpus() else None
 
 
+class Interface(NamedTuple):
+    """What an array of CuPy, Numba and others tells of itself as `__cuda_array_interface__`. `fault`: why it is not dense, or
+    empty."""
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    address: int
+    is_read_only: bool
+    has_stream: bool
+    fault: str
+
+
+def interface_of(value: Any, tensor: str) -> Interface:
+    """InvalidArgument names the tensor that has no such interface, or a malformed one."""
+    try:
+        told = value.__cuda_array_interface__
+    except Exception as error:  # Whatever another library says of its own arrays.
+        raise InvalidArgument(f"tensor {tensor}: {type(value).__name__} is no array in a GPU's memory: {error}") from None
+    try:
+        dtype = np.dtype(told["typestr"])
+        shape = tuple(int(extent) for extent in told["shape"])
+        address, is_read_only = told["data"]
+        address = int(address or 0)
+        strides = told.get("strides")
+        is_dense = strides is None or _is_in_one_piece(shape, strides, dtype.itemsize)
+        is_masked, has_stream = told.get("mask") is not None, "stream" in told
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidArgument(f"tensor {tensor}: its __cuda_array_interface__ is malformed: {error!r}") from None
+    fault = ""
+    if address < 0 or any(extent < 0 for extent in shape):
+        fault = f"tensor {tensor}: its __cuda_array_interface__ has a negative number"
+    elif is_masked:
+        fault = f"tensor {tensor}: a masked array; give one without mask"
+    elif not is_dense:
+        fault = f"tensor {tensor}: it lies strided in the GPU's memory; give a contiguous array"
+    return Interface(dtype, shape, address, bool(is_read_only), has_stream, fault)
+
+
 def _of_interface(value: Any, tensor: str) -> OnDevice | None:
     """CuPy, Numba, and what else has `__cuda_array_interface__`. None where it names no stream, as JAX's version 2 of the
     interface does: its work has no order with ours. None for read-only memory: its owner may give it to others, as JAX does with
     an array that a function was given to keep."""
-    told = value.__cuda_array_interface__
-    try:
-        if "stream" not in told or told["data"][1]:
-            return None
-        dtype = np.dtype(told["typestr"])
-        shape = tuple(int(extent) for extent in told["shape"])
-        address = int(told["data"][0] or 0)
-        strides = told.get("strides")
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InvalidArgument(f"tensor {tensor}: its __cuda_array_interface__ is malformed: {error!r}") from None
-    if told.get("mask") is not None:
-        raise InvalidArgument(f"tensor {tensor}: a masked array; give one without mask")
-    if address < 0 or any(extent < 0 for extent in shape):
-        raise InvalidArgument(f"tensor {tensor}: its __cuda_array_interface__ has a negative number")
-    if strides is not None and not is_in_one_piece(shape, strides, dtype.itemsize):
-        raise InvalidArgument(f"tensor {tensor}: it lies strided in the GPU's memory; give a contiguous copy")
+    told = interface_of(value, tensor)
+    if not told.has_stream or told.is_read_only:
+        return None
+    if told.fault:
+        raise InvalidArgument(told.fault)
     device = 0
     if hasattr(value, "__dlpack_device__"):
         kind, device = value.__dlpack_device__()
         if int(kind) != _CUDA:
             raise InvalidArgument(f"tensor {tensor}: DLPack's device {int(kind)} is no NVIDIA GPU's memory")
-    return OnDevice(dtype, shape, address, int(device), lambda: _stream_of(value, tensor), value, None)
+    return OnDevice(told.dtype, told.shape, told.address, int(device), lambda: _stream_of(value, tensor), value, None)
 
 
 def _stream_of(value: Any, tensor: str) -> int:
@@ -90,7 +116,7 @@ def _stream_of(value: Any, tensor: str) -> int:
     return 0 if stream == 1 else stream
 
 
-def is_in_one_piece(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
+def _is_in_one_piece(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
     """Row by row, in elements of `size` bytes. The stride of an extent of 1 tells nothing."""
     if 0 in shape:
         return True

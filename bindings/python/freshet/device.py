@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping, Tuple
 
-import numpy as np
-
 from . import _core
 from ._arrays import _name_of, check_name
-from ._device_arrays import is_in_one_piece
+from ._device_arrays import interface_of
 from ._errors import InvalidArgument, check_type
 from ._numbers import whole
 from .subscriber import Snapshot
@@ -97,16 +95,9 @@ class DeviceTensors:
 
 def _row(name: str, value: Any) -> Tuple[str, str, List[int], int]:
     """Name, type, shape and address, as the array's interface tells them."""
-    try:
-        told = value.__cuda_array_interface__
-        dtype = np.dtype(told["typestr"])
-        shape = [int(extent) for extent in told["shape"]]
-        strides = told.get("strides")
-        address, is_read_only = told["data"]
-    except Exception as error:  # Whatever another library says of its own arrays.
-        raise InvalidArgument(f"tensor {name}: {type(value).__name__} is no array in a GPU's memory: {error}") from None
-    if is_read_only or told.get("mask") is not None:
-        raise InvalidArgument(f"tensor {name}: its array is {'read-only' if is_read_only else 'masked'}")
-    if strides is not None and not is_in_one_piece(shape, strides, dtype.itemsize):
-        raise InvalidArgument(f"tensor {name}: its array does not lie in one piece, row by row")
-    return name, _name_of(dtype, name), shape, int(address or 0)
+    told = interface_of(value, name)
+    if told.is_read_only:
+        raise InvalidArgument(f"tensor {name}: its array is read-only")
+    if told.fault:
+        raise InvalidArgument(told.fault)
+    return name, _name_of(told.dtype, name), list(told.shape), told.address

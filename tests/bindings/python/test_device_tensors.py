@@ -124,7 +124,7 @@ def test_what_is_wrong_is_named(pair, opened):
     there = opened.array(np.zeros(8, np.float32))
     wrong = [({"w": np.zeros(4)}, "tensor w: ndarray is no array in a GPU's memory"),
              ({"w": OnDevice(np.zeros(4))}, "tensor w: its 32 bytes at"),
-             ({"w": OnDevice(there, strides=(8,))}, "tensor w: its array does not lie in one piece"),
+             ({"w": OnDevice(there, strides=(8,))}, "tensor w: it lies strided"),
              ({"w": OnDevice(there, data=(there.ctypes.data, True))}, "tensor w: its array is read-only"),
              ({"w": OnDevice(there, typestr="<c16")}, "tensor w: dtype complex128"),
              ({"w": OnDevice(there), "v": OnDevice(there[4:])}, "lies in the same memory"),
