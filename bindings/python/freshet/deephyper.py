@@ -18,13 +18,14 @@ import math
 import time
 from typing import Any, Callable, Deque, Dict, List
 
-from ._errors import Error, FailedPrecondition, InvalidArgument, NotFound, TimedOut, Unavailable
+from ._errors import FailedPrecondition, InvalidArgument, NotFound, TimedOut, Unavailable
+from ._keeping import Retirer, at_least_one
 from ._place import place_of
 from ._transfer import Transfer, check_freeze
 from ._version import Version
 from .repository import Repository
 
-__all__ = ["Evaluation", "evaluate", "parameters", "retire_on_eviction"]
+__all__ = ["Evaluation", "best", "evaluate", "parameters", "retire_on_eviction"]
 
 _log = logging.getLogger("freshet")
 _TRIES = 1000  # Each means that another worker stored something better.
@@ -35,14 +36,15 @@ def _repository_at(place: Any) -> Repository:
     return place_of(place).open()
 
 
-def _transfer(model: Any, repository: Repository, freeze: str) -> Transfer:
+def _module_of(model: Any) -> Any:
+    """freshet.keras or freshet.torch."""
     kinds = {kind.__module__.split(".")[0] for kind in type(model).__mro__}
     if "keras" in kinds:  # First: under its PyTorch backend a Keras model is a module, too.
         from . import keras
-        return keras.transfer(model, repository, freeze=freeze)
+        return keras
     if "torch" in kinds:
         from . import torch
-        return torch.transfer(model, repository, freeze=freeze)
+        return torch
     raise InvalidArgument(f"model: a {type(model).__name__} is neither a Keras model nor a PyTorch module")
 
 
@@ -68,7 +70,7 @@ class Evaluation:
 
     def __enter__(self) -> "Evaluation":
         begin = time.perf_counter()
-        self._transferred = _transfer(self._model, self._repository, self._freeze)
+        self._transferred: Transfer = _module_of(self._model).transfer(self._model, self._repository, freeze=self._freeze)
         self.match = self._transferred.match
         self.frozen = self._transferred.frozen
         if self.match is not None:
@@ -179,13 +181,30 @@ def parameters(repository: Any, version: str = "search@best") -> Dict[str, Any]:
     """The parameters of the job that trained a stored candidate, of which the program makes the model again:
 
         model = build(freshet.deephyper.parameters(repository))
-        model.load_state_dict({name: torch.from_numpy(array) for name, array in repository.get("search@best").items()})
 
-    NotFound: there is no such version, or it was stored without parameters."""
+    best() also loads the weights. NotFound: there is no such version, or it was stored without parameters."""
     told = _repository_at(repository).tags(version).get("parameters")
     if told is None:
         raise NotFound(f"{version} was stored without the parameters of a job")
     return json.loads(told)
+
+
+def best(build: Callable[[Dict[str, Any]], Any], repository: Any, version: str = "search@best") -> Any:
+    """Makes the best candidate of a search again, with the weights that it was stored with:
+
+        model = freshet.deephyper.best(build, "runs/")
+
+    build        the program's function that makes a model of a job's parameters; PyTorch or Keras.
+    repository   as evaluate() takes it.
+    version      another candidate: "search@7".
+
+    NotFound: there is no such version, or it was stored without parameters. FailedPrecondition names the tensor that the
+    version lacks, or has in another shape: `build` makes another model than it did in the search."""
+    opened = _repository_at(repository)
+    stored = str(opened.get(version, []).version)  # The alias may move meanwhile.
+    model = build(parameters(opened, stored))
+    _module_of(model).load(model, opened, stored)
+    return model
 
 
 class _Retirer:
@@ -196,11 +215,9 @@ class _Retirer:
             raise InvalidArgument(f"search: a {type(search).__name__} has no population that drops members (as "
                                   f"RegularizedEvolution has): say with keep= how many candidates stay")
         self._search = search
-        self._place = place
         self._stored: Dict[str, Deque[str]] = {}  # Versions by their parameters, in the order in which they were told.
         self._dropped: List[str] = []   # Parameters.
-        self._waiting: List[str] = []   # Versions that are pinned, or the best.
-        self._retired = 0
+        self._retirer = Retirer(lambda: _repository_at(place), search._population.maxlen)
         _repository_at(place)  # Now: a folder belongs to the process that opens it first, and workers come and go.
         self._tell, self._extend = search._tell, search.history.extend
         search._tell, search.history.extend = self.tell, self.extend
@@ -223,27 +240,24 @@ class _Retirer:
         self._retire()
 
     def _retire(self) -> None:
-        for parameters in self._dropped:
-            if self._stored.get(parameters):
-                self._waiting.append(self._stored[parameters].popleft())
+        self._retirer.retire([self._stored[parameters].popleft() for parameters in self._dropped if self._stored.get(parameters)])
         self._dropped.clear()
-        self._retired, self._waiting = _retired(self._place, self._waiting, self._retired, self._search._population.maxlen)
 
 
 class _Keeper:
     """Follows a search: of its stored candidates the best ones stay."""
 
     def __init__(self, search: Any, place: Any, keep: int) -> None:
-        self._place = place
         self._keep = keep
         self._best: List[tuple[float, int, str]] = []  # Quality, in which order they came (the earlier one stays), version.
-        self._waiting: List[str] = []
-        self._retired = self._came = 0
+        self._came = 0
+        self._retirer = Retirer(lambda: _repository_at(place), keep)
         _repository_at(place)
         self._extend = search.history.extend
         search.history.extend = self.extend
 
     def extend(self, jobs: Any) -> None:
+        dropped = []
         for job in jobs:
             version = job.metadata.get("model")
             if not version:
@@ -253,35 +267,9 @@ class _Keeper:
             self._came += 1
             heapq.heappush(self._best, (0.0 if several else float(objective), self._came if several else -self._came, version))
             if len(self._best) > self._keep:
-                self._waiting.append(heapq.heappop(self._best)[2])
+                dropped.append(heapq.heappop(self._best)[2])
         self._extend(jobs)
-        self._retired, self._waiting = _retired(self._place, self._waiting, self._retired, self._keep)
-
-
-def _retired(place: Any, versions: List[str], retired: int, gc_after: int) -> tuple[int, List[str]]:
-    """Retires these versions, and gives room back after so many. How many were retired since that, and which have to wait: the
-    best one, and those that somebody learns from."""
-    waiting, later = list(versions), []
-    try:
-        repository = _repository_at(place)
-        while waiting:
-            try:
-                repository.retire(waiting[-1])
-                retired += 1
-            except FailedPrecondition:
-                later.append(waiting[-1])
-            except (Unavailable, TimedOut):
-                raise
-            except Error as error:
-                _log.warning("%s is not wanted any more, and cannot be retired: %s", waiting[-1], error)
-            waiting.pop()
-        if retired >= gc_after:
-            retired = 0
-            repository.gc()
-    except Error as error:  # The search is worth more than the room.
-        later += waiting
-        _log.warning("%d candidates that are not wanted any more stay for now: %s", len(later), error)
-    return retired, later
+        self._retirer.retire(dropped)
 
 
 def _key_of(parameters: Any) -> str:
@@ -297,8 +285,6 @@ def retire_on_eviction(search: Any, repository: Any, keep: int | None = None) ->
     keep         so many of the best candidates stay, in the place of a population; of several objectives, the newest."""
     if keep is None:
         _Retirer(search, repository)
-    elif isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
-        raise InvalidArgument(f"keep={keep!r}: how many candidates stay, at least 1")
     else:
-        _Keeper(search, repository, keep)
+        _Keeper(search, repository, at_least_one(keep, "candidates"))
     return search

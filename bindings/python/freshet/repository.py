@@ -2,9 +2,11 @@
 """Where versions rest."""
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import json
+import math
 import os
 from typing import Any, Iterable, Iterator, List, Mapping, Optional, Union
 
@@ -15,6 +17,7 @@ from ._arrays import Gathered, bytes_of, check_name, empty_of
 from ._errors import FailedPrecondition, InvalidArgument, NotFound
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle, all_or_nothing, told_with
+from ._keeping import SinkKeeper, at_least_one
 from ._numbers import whole
 from ._progress import Bar
 from ._version import Version
@@ -128,11 +131,27 @@ class Sink(Handle):
     version before you close the publisher: wait_for(receipt.version)."""
 
     @all_or_nothing
-    def __init__(self, core: Any, model: str, place: str) -> None:
+    def __init__(self, core: Any, model: str, repository: "Repository", keep: int | None) -> None:
         self.model = model
-        self._place = place
+        self._place = repository.place
         self._core = core
         self._opened()
+        self._keeper = None if keep is None else SinkKeeper(self, repository, keep)
+
+    def close(self) -> None:
+        """Ends it; later calls are FailedPrecondition. With `keep` it retires what is not to be kept, and gives the room back."""
+        newest = 0
+        with contextlib.suppress(FailedPrecondition):  # It was closed, or is the parent's.
+            newest = self._core.status()["newest"]
+        self._core.close()
+        if self._keeper is not None and newest:
+            self._keeper.end(newest)
+
+    def _end_with_program(self) -> None:
+        self._core.close()
+        keeper = self.__dict__.get("_keeper")
+        if keeper is not None:
+            keeper.end(0)
 
     def wait_for(self, version: int, timeout: float | None = None) -> int:
         """Waits until the publisher's version of that number (`receipt.version`), or a later one, is stored. Returns the
@@ -333,6 +352,26 @@ class Repository(Handle):
         """What a version was said to be worth; None: nothing was said."""
         return self._core.record(version).quality()
 
+    def best(self, model: str, metric: str | None = None, *, lowest: bool = False) -> Version:
+        """The version of a model with the largest quality, or with the largest value of a metric: "loss" with `lowest` for the smallest
+        one. Of equal ones the newest. freshet.torch.load() and the like take it: load(module, repo, repo.best("net", "accuracy")).
+
+        NotFound: no version has a quality, or that metric, which is a number. A metric is read of each version, one after the
+        other."""
+        found = []
+        for row in self.versions(model):
+            if row.retired:
+                continue
+            value = row.quality
+            if metric is not None:
+                with contextlib.suppress(NotFound):  # It was retired meanwhile.
+                    value = self._core.record(row.version).metrics().get(metric)
+            if value is not None and not math.isnan(value):
+                found.append((-value if lowest else value, row.version.number, row.version))
+        if not found:
+            raise NotFound(f"no version of {model} has {'a quality' if metric is None else f'the metric {metric}'}")
+        return max(found)[2]
+
     def tags(self, version: str) -> dict:
         """What is said of a version, when it was put or since (freshet repo set), as texts."""
         return self._core.record(version).tags()
@@ -355,9 +394,16 @@ class Repository(Handle):
         return self._core.stat()
 
     def sink(self, model: str, directory: str | None = None, *, at: str | None = None, keys: str | None = None,
-             server_key: str | None = None) -> Sink:
-        """Stores every version of `model` from now on, until the sink is closed."""
-        return Sink(self._core.sink(model, path_of(directory), at or "", path_of(keys), path_of(server_key)), model, self.place)
+             server_key: str | None = None, keep: int | None = None) -> Sink:
+        """Stores every version of `model` from now on, until the sink is closed.
+
+        keep   so many of the model's newest versions stay. The sink retires older ones, those of before too, and gives their room
+               back after some of them, and when it is closed. A version that is pinned or has an alias stays until it has
+               neither. Retired ones keep their place in the lineage, and the bytes that a kept version inherits stay. None: all
+               stay."""
+        if keep is not None:
+            at_least_one(keep, "versions")
+        return Sink(self._core.sink(model, path_of(directory), at or "", path_of(keys), path_of(server_key)), model, self, keep)
 
 
 os.register_at_fork(after_in_child=_core.end_child_without_destructors)

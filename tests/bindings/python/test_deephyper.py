@@ -114,12 +114,16 @@ def test_the_best_can_be_made_again(repository):
     evaluated(repository, 8, net(4, 3), 0.5)
     told = fd.parameters(repository)
     assert told == {"width": 8, "rate": 0.5, "kind": "relu", "deep": True} and type(told["width"]) is int
-    again = net(4, told["width"])
-    again.load_state_dict({name: torch.from_numpy(array) for name, array in repository.get("search@best").items()})
+    again = fd.best(lambda its: net(4, its["width"]), repository)
     assert torch.equal(again[0].weight, first[0].weight)
+    with pytest.raises(freshet.FailedPrecondition, match="0.weight: search@1 has"):
+        fd.best(lambda _: net(4, 9), repository)
+    with pytest.raises(freshet.InvalidArgument, match="neither a Keras model"):
+        fd.best(dict, repository)
     repository.put("plain", {"w": np.ones(1)})
-    with pytest.raises(freshet.NotFound, match="parameters"):
-        fd.parameters(repository, "plain")
+    for call in (lambda: fd.parameters(repository, "plain"), lambda: fd.best(net, repository, "plain")):
+        with pytest.raises(freshet.NotFound, match="parameters"):
+            call()
 
 
 def test_a_search_without_a_population_keeps_the_best(folder):

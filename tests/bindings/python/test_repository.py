@@ -148,6 +148,22 @@ def test_pins_retirement_and_garbage(repo):
     assert [row.retired for row in repo.lineage(gone)] == [True]
 
 
+def test_the_best_version_is_found_by_quality_or_by_a_metric(repo):
+    w = {"w": np.ones(1)}
+    with pytest.raises(freshet.NotFound, match="no model net"):
+        repo.best("net")
+    repo.put("net", w, metrics={"loss": float("nan")})
+    for metric in (None, "loss"):
+        with pytest.raises(freshet.NotFound, match="no version of net has (a quality|the metric loss)"):
+            repo.best("net", metric)
+    for quality, loss in ((0.5, 3.0), (0.9, 2.0), (0.9, 1.0), (0.7, 0.5), (None, 0.5), (0.1, 9.0)):
+        repo.put("net", w, quality=quality, metrics={"loss": loss})
+    assert repo.best("net") == "net@4", "of equal ones the newest"
+    assert repo.best("net", "loss") == "net@7" and repo.best("net", "loss", lowest=True) == "net@6"
+    repo.retire("net@6")
+    assert repo.best("net", "loss", lowest=True) == "net@5" and repo.get(repo.best("net"))["w"] == 1
+
+
 def test_bad_input_leaves_nothing(repo):
     for tensors in ({"w": np.array([{}])}, {"w": np.ones(2, complex)}, {"w": None}, {2: np.ones(2)}):
         with pytest.raises(freshet.InvalidArgument, match="tensor"):

@@ -78,3 +78,56 @@ def test_numbers_of_before_the_host_was_started_again_do_not_count(repo, run_dir
             assert sink.status()["published"] == published and sink.status()["newest"] == 5
         with repo.sink("run") as sink:
             assert sink.wait_for(published, PATIENCE) == 5, "stored in a life before"
+
+
+def stored(repo, model="run"):
+    return [row.version.number for row in repo.versions(model) if not row.retired]
+
+
+def test_a_sink_keeps_the_newest_versions_and_those_that_are_named(repo):
+    for wrong in (0, -1, True, 1.5, "3"):
+        with pytest.raises(freshet.InvalidArgument, match="keep="):
+            repo.sink("run", keep=wrong)
+    for number in range(1, 4):
+        repo.put("run", {"w": np.full(500, number, np.float32), "still": np.zeros(900)}, ancestor=f"run@{number - 1}" if number > 1 else None)
+    repo.set_alias("run", "good", 2)
+    with freshet.Publisher("run", resume=(repo, "run")) as publisher, repo.sink("run", keep=3) as sink:
+        for number in range(4, 16):
+            receipt = publisher.publish({"w": np.full(500, number, np.float32), "still": np.zeros(900)}, step=number, sync=True)
+            assert sink.wait_for(receipt.version, PATIENCE) == number
+            if number == 5:
+                repo.pin("run@5", "a reader")
+    assert stored(repo) == [2, 5, 13, 14, 15], "an alias and a pin keep two"
+    assert repo.gc().freed_bytes == 0, "the sink gave the room back"
+    assert [row.version.number for row in repo.lineage("run@15")] == list(range(15, 0, -1)), "the lineage has all"
+    assert (repo.get("run@15")["still"] == 0).all() and repo.owners("run@15")[1].owner == "run@1", "what is inherited stays"
+
+    repo.unpin("run@5", "a reader")
+    repo.set_alias("run", "good", 0)
+    with freshet.Publisher("run", resume=(repo, "run")) as publisher, repo.sink("run", keep=2) as sink:
+        receipt = publisher.publish({"w": np.zeros(500, np.float32), "still": np.zeros(900)}, sync=True)
+        assert sink.wait_for(receipt.version, PATIENCE) == 16
+        assert eventually(lambda: stored(repo) == [15, 16]), "while it runs"
+    with repo.sink("run", keep=2) as sink:
+        sink.close()
+        sink.close()
+
+
+def test_a_sink_that_keeps_some_ends_with_its_last_reference_and_with_the_program(repo, program):
+    sink = repo.sink("run", keep=2)
+    thread = sink._keeper._thread
+    del sink
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    ran = program("""
+        import freshet, numpy as np, sys
+        repo = freshet.Repository(sys.argv[1])
+        sink = repo.sink("other", keep=1)
+        publisher = freshet.Publisher("other")
+        for number in range(3):
+            sink.wait_for(publisher.publish({"w": np.zeros(9)}, sync=True).version, 60)
+        print("ended", flush=True)
+        """, os.path.dirname(repo.place) + "/another")
+    assert ran.line() == "ended"
+    code, _, complaints = ran.end()
+    assert code == 0 and not complaints, complaints
