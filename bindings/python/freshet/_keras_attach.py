@@ -17,7 +17,7 @@ import keras
 
 from ._errors import Error, check_type
 from ._keras_arrays import _take
-from .subscriber import Subscriber
+from .subscriber import Subscriber, has_first
 
 _log = logging.getLogger("freshet")
 # By the number of an Attached: what this thread or task is in, and the version of its last prediction.
@@ -197,12 +197,16 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def attach(model: keras.Model, subscriber: Subscriber, strict: bool = True) -> Attached:
+def attach(model: keras.Model, subscriber: Subscriber, strict: bool = True, *, wait: float | None = None) -> Attached:
     """Answers predictions with the newest version that the subscriber has: one prediction, one version, one at a time. So do the
     model's own predict(), evaluate() and call. `answered` tells the version of this thread's last prediction; `with
     served.hold() as version:` keeps one for several.
 
     A version that does not fit, or has tensors that the model lacks (strict=False takes it), is logged once, and the model
     keeps what it had; so it does when the subscriber was closed, and in a forked child. close() ends it, as the end of a `with`
-    does. For servers: a model that trains is not to be attached."""
-    return Attached(model, subscriber, strict)
+    does. For servers: a model that trains is not to be attached.
+
+    wait   so many seconds for a first version, which the model then has; 0 demands that there is one. TimedOut names the model,
+           and where its publisher was looked for; FailedPrecondition says why the version does not fit. None: goes on at once,
+           and the model has its own weights until then."""
+    return has_first(Attached(model, subscriber, strict), subscriber, wait)

@@ -22,7 +22,7 @@ from ._torch_arrays import _from_numpy, _named, _to_numpy, check_fits, view
 from ._torch_device import copies_for, mode_for
 from ._torch_lanes import Lane, Use, computed, methods_of
 from ._torch_twin import Twins, copied
-from .subscriber import Snapshot, Subscriber
+from .subscriber import Snapshot, Subscriber, has_first
 
 _log = logging.getLogger("freshet")
 _LANES_MAX = 8  # Each has a version, which takes room in the publisher's memory. Most of the time there is one.
@@ -438,7 +438,8 @@ def _after_fork_in_child() -> None:
 _lent.at_forks(_held_by_all, _after_fork_in_child)
 
 
-def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str | None = None, strict: bool = True) -> Attached:
+def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str | None = None, strict: bool = True, *,
+           wait: float | None = None) -> Attached:
     """From now on each forward of `module`, and each call of another method of its class, answers with the newest version that the
     subscriber has: all of one with one version, also with several threads. Until a first version came the module has its own
     weights. `answered` tells the version of this thread's last forward; `with served.hold() as version:` keeps one for several.
@@ -455,9 +456,12 @@ def attach(module: torch.nn.Module, subscriber: Subscriber, mode: str | None = N
            None: "swap" for a module in the processor's memory, else "copy".
     strict a version with tensors that the module lacks is refused, since it is of another network; False takes it, and
            leaves them out.
+    wait   so many seconds for a first version, which the module then has; 0 demands that there is one. TimedOut names the
+           model, and where its publisher was looked for; FailedPrecondition says why the version does not fit. The module
+           is then as it was. None: goes on at once.
 
     A forward that raised, or that Ctrl-C ended, counts as ended. When the subscriber was closed, and in a forked child, the
     module goes on with the weights that it has, which is logged once. close() ends it, as the end of a `with` does. What
     copy.deepcopy() makes of the module is a plain one, with weights of its own. For servers: a module that trains is not to be
     attached."""
-    return Attached(module, subscriber, mode, strict)
+    return has_first(Attached(module, subscriber, mode, strict), subscriber, wait)

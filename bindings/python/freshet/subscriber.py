@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Callable, Coroutine, Iterator, List, Mapping
+from typing import Any, Callable, Coroutine, Iterator, List, Mapping, TypeVar
 
 import numpy as np
 
@@ -268,6 +268,21 @@ class Subscriber(Handle):
     def commit(self) -> int:
         """Swaps in what stage() got, and says which version that is."""
         return self._core.commit()
+
+
+_Attached = TypeVar("_Attached", bound=Any)
+
+
+def has_first(attached: _Attached, subscriber: Subscriber, wait: float | None) -> _Attached:
+    """What attach() answers: with `wait`, it has a version; without one it is detached."""
+    if wait is not None:
+        try:
+            subscriber.wait_for(timeout=wait)
+            attached.refresh()
+        except BaseException:
+            attached.close()
+            raise
+    return attached
 
 
 class Update:

@@ -328,6 +328,18 @@ def test_an_attached_model_follows(caplog):
             misfit.refresh()
 
 
+def test_attach_waits_for_a_first_version_or_says_whose_did_not_come(run_dir):
+    served = small()
+    with freshet.Publisher("f") as publisher, freshet.Subscriber("f") as subscriber:
+        with pytest.raises(freshet.TimedOut, match=f"^f .*{run_dir}"):
+            fk.attach(served, subscriber, wait=0.01)
+        assert "predict" not in vars(served)
+        trained = small()
+        receipt = publisher.publish({variable.path: keras.ops.convert_to_numpy(variable) for variable in trained.weights})
+        with fk.attach(served, subscriber, wait=PATIENCE) as attached:
+            assert attached.version == receipt.version and equal(served, trained), "before any prediction"
+
+
 def test_the_model_itself_follows_and_a_version_can_be_held():
     trained, served = small(), small()
 

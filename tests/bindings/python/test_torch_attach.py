@@ -28,6 +28,25 @@ def test_an_attached_module_follows(pair):
     assert served(x).item() == 12
 
 
+def test_attach_waits_for_a_first_version_or_says_whose_did_not_come(pair, run_dir):
+    served = filled(torch.nn.Linear(4, 1, bias=False), 7)
+    for wait in (0, 0.01):
+        with pytest.raises(freshet.TimedOut, match=f"^m .*{run_dir}"):
+            ft.attach(served, pair[1], wait=wait)
+        assert "forward" not in vars(served) and (served.weight == 7).all()
+    later = threading.Timer(0.05, lambda: published(pair, filled(torch.nn.Linear(4, 1, bias=False), 2)))
+    later.start()
+    with ft.attach(served, pair[1], wait=PATIENCE) as attached:
+        assert attached.version == 1 and (served.weight == 2).all(), "before any forward"
+    later.join()
+    with ft.attach(served, pair[1], wait=0) as attached:
+        assert attached.version == 1
+    other = filled(torch.nn.Linear(4, 2), 7)
+    with pytest.raises(freshet.FailedPrecondition, match="tensor weight"):
+        ft.attach(other, pair[1], wait=PATIENCE)
+    assert "forward" not in vars(other) and (other.weight == 7).all()
+
+
 def test_copy_keeps_the_addresses(pair):
     served = filled(torch.nn.Linear(4, 1), 7)
     addresses = [parameter.data_ptr() for parameter in served.parameters()]
