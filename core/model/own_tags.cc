@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kTiedTag = "freshet.tied";
 constexpr std::string_view kOptimizersTag = "freshet.optimizers";
+constexpr std::string_view kSchedulersTag = "freshet.schedulers";
 constexpr std::string_view kPartsTag = "freshet.parts";
 constexpr std::string_view kPartOfTag = "freshet.part_of";
 
@@ -46,6 +47,11 @@ bool are_shares(const std::string& text) {
   return document && document->is_array() && std::ranges::all_of(*document, is_share);
 }
 
+bool is_list(const std::string& text) {
+  const auto document = parse_json(text);
+  return document && document->is_array();
+}
+
 bool is_own(const std::string& key) { return key.starts_with(kOwnTagsBegin); }
 
 /// Nothing when the tag is good, or none of Freshet's own.
@@ -53,6 +59,7 @@ std::string wrong_with(const std::string& key, const std::string& value) {
   if (!is_own(key)) return {};
   if (key == kTiedTag) return tied_in(value) ? "" : "it is no JSON object of tensors' names";
   if (key == kOptimizersTag) return printable(value) == value ? "" : "it is no list of classes";
+  if (key == kSchedulersTag) return is_list(value) ? "" : "it is no JSON list of schedulers";
   if (key == kPartsTag) return are_shares(value) ? "" : "it is no JSON list of shares MODEL.rankK@V";
   if (key == kPartOfTag) return check_model_name(value) ? "" : "it is no model's name";
   return "Freshet has no such tag";

@@ -7,6 +7,7 @@
 ///
 ///   freshet.tied        {"further name": "first name", …}: tensors that a PyTorch module has twice
 ///   freshet.optimizers  "Adam" or "Adam, SGD": the classes that trained it, for resume() alone
+///   freshet.schedulers  [{"kind": "StepLR", …}, …]: where schedulers of learning rates are, for resume() alone
 ///   freshet.parts       ["MODEL.rank1@3", …]: the shares of the other ranks of a PyTorch checkpoint
 ///   freshet.part_of     "MODEL": of such a share, whose it is
 

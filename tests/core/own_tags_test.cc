@@ -17,6 +17,7 @@ TEST(OwnTags, OnlySuchAsFreshetWritesMayBegin) {
                                        {"freshet.tied", "{}"},
                                        {"freshet.tied", R"({"head.w":"embed.w"})"},
                                        {"freshet.optimizers", "Adam, SGD"},
+                                       {"freshet.schedulers", R"([{"kind":"StepLR","state":{"pairs":[[1,2]]}}])"},
                                        {"freshet.parts", "[]"},
                                        {"freshet.parts", R"(["a.rank1@3","a.b.rank10@1"])"},
                                        {"freshet.part_of", "a.b"}}) {
@@ -31,6 +32,8 @@ TEST(OwnTags, OnlySuchAsFreshetWritesMayBegin) {
                                        {"freshet.tied", R"({"a":["b"]})"},
                                        {"freshet.tied", R"({"a":"b","a":"c"})"},
                                        {"freshet.optimizers", "Adam\n"},
+                                       {"freshet.schedulers", "{}"},
+                                       {"freshet.schedulers", "[Infinity]"},
                                        {"freshet.parts", "{}"},
                                        {"freshet.parts", R"(["prod@1"])"},
                                        {"freshet.parts", R"(["a.rank1"])"},

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any, Dict, Iterable, List, Mapping
+from typing import Any, Callable, Dict, Iterable, List, Mapping
 
 import numpy as np
 import torch
@@ -41,20 +41,21 @@ def tensors(module: torch.nn.Module) -> Dict[str, np.ndarray]:
 
 
 def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: Any = None,
-            extra: Mapping[str, Any] | None = None, **how: Any) -> Any:
+            extra: Mapping[str, Any] | None = None, scheduler: Any = None, **how: Any) -> Any:
     """Publishes a module's parameters and buffers; `how` is as Publisher.publish() takes it, and so is the answer: where readers
     leave no room for the version, it is skipped, and the receipt's `.version` is None.
 
     optimizer   one of torch.optim, or several: their state and learning rates travel along, and the random state of PyTorch,
                 NumPy and Python. No server takes them; a repository has them for resume(). Given once, given always.
     extra       with `optimizer`: further tensors or arrays of this host's memory that the loop goes on with, by name.
+    scheduler   with `optimizer`: one of torch.optim.lr_scheduler, or several: where they are travels along.
 
     Under torch.distributed rank 0 publishes. On the others, whose `publisher` may be None, the call does nothing, says so
     once (logger `freshet`), and answers None. Parameters that FSDP has cut into pieces are gathered first, by all ranks.
 
-    Unsupported: an optimizer whose state is not made of tensors, or is cut into pieces (dcp.save() stores those)."""
-    if extra is not None and optimizer is None:
-        raise InvalidArgument("extra: it goes with an optimizer, for resume()")
+    Unsupported: an optimizer whose state is not made of tensors, or is cut into pieces (dcp.save() stores those); a scheduler
+    whose state is not made of numbers."""
+    _check_with_optimizer(optimizer, extra, scheduler)
     check_type("publish(…, module)", module, torch.nn.Module, "; the publisher comes first")
     if publisher is not None:
         check_type("publish(publisher, …)", publisher, Publisher)
@@ -73,9 +74,18 @@ def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: 
     roles = {name: "buffer" for name in arrays if name not in parameters}
     if optimizer is not None:
         _add_state(publisher, module, optimizer, extra, arrays, roles, how)
+    if scheduler is not None:
+        from . import _torch_schedulers
+        how["tags"] = {**how["tags"], _torch_schedulers.TAG: _torch_schedulers.text_of(scheduler)}
     if tied:
         how["tags"] = {**(how.get("tags") or {}), _TIED: json.dumps(tied)}
     return publisher.publish(arrays, roles=roles, **how)
+
+
+def _check_with_optimizer(optimizer: Any, extra: Any, scheduler: Any) -> None:
+    for name, given in (("extra", extra), ("scheduler", scheduler)):
+        if given is not None and optimizer is None:
+            raise InvalidArgument(f"{name}: it goes with an optimizer, for resume()")
 
 
 def _add_state(publisher: Publisher, module: torch.nn.Module, optimizer: Any, extra: Mapping[str, Any] | None,
@@ -131,7 +141,7 @@ def load(module: torch.nn.Module, repository: Any, version: str, *, strict: bool
 
 
 def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, extra: Mapping[str, Any] | None = None,
-           strict: bool = True) -> int:
+           scheduler: Any = None, strict: bool = True) -> int:
     """Fills a module, and what else is given, with what publish() sent and a repository stored, and says at which step that was: the
     loop goes on there as if nothing had been, bit by bit.
 
@@ -140,15 +150,13 @@ def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, 
         step = freshet.torch.resume(pub.resumed, module, optimizer)
 
     resumed     what Repository.resume() answers, and Publisher(…, resume=…) has.
-    optimizer, extra   as publish() was given them. A scheduler of learning rates is the program's to move to that step.
-
+    optimizer, extra, scheduler   as publish() was given them.
     strict      False: goes on without what the version has and this loop lacks: tensors of the module, of the optimizer, of
-                `extra`. Without an optimizer its state is left out in any case.
+                `extra`, and a scheduler of another kind. Without an optimizer its state is left out in any case.
 
     FailedPrecondition names the tensor that the version lacks, has in another shape or type, or has beyond this loop, or says
-    that the optimizer is of another class; then all is as it was."""
-    if extra is not None and optimizer is None:
-        raise InvalidArgument("extra: it goes with an optimizer")
+    that the optimizer or the scheduler is of another class; then all is as it was."""
+    _check_with_optimizer(optimizer, extra, scheduler)
     check_type("resume(resumed, …)", resumed, Resumed, ": Repository.resume() answers one, and Publisher(…, resume=…) has it")
     came = with_tied(resumed.weights, resumed._record.tags())
     named, tied = _named(module)
@@ -159,6 +167,7 @@ def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, 
                 tensor.copy_(came[name])
         return resumed.step
     from ._torch_state import TrainingState
+    move_scheduler = _to_move(scheduler, resumed, strict)
     state = TrainingState(module, optimizer, extra)
     try:
         beside = [name for name in state.described if name not in named and not name.startswith("rng/cuda/")]
@@ -169,7 +178,25 @@ def resume(resumed: Resumed, module: torch.nn.Module, optimizer: Any = None, *, 
         state.put_back()
         raise
     state.fill({**resumed.weights, **resumed.state})
+    move_scheduler()
     return resumed.step
+
+
+def _to_move(scheduler: Any, resumed: Resumed, strict: bool) -> Callable[[], None]:
+    """What brings the schedulers to where the version has them."""
+    from . import _torch_schedulers
+    told = resumed._record.tags().get(_torch_schedulers.TAG)
+    if scheduler is None:
+        if strict and told is not None:
+            raise FailedPrecondition(f"{resumed.version} was trained with a scheduler of learning rates, this loop gives none: give "
+                                     f"it as scheduler=; strict=False goes on without it")
+        return lambda: None
+    try:
+        return _torch_schedulers.to_load(scheduler, told, str(resumed.version))
+    except FailedPrecondition:
+        if strict:
+            raise
+        return lambda: None
 
 
 def _check_nothing_is_left(resumed: Resumed, state: Any) -> None:

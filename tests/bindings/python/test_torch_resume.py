@@ -169,3 +169,77 @@ def test_a_killed_run_equals_an_undisturbed_one(program, folder):
         for epoch in range(4, 7):
             assert second.line() == str(epoch)
         assert second.line() == want
+
+
+def scheduled(kind, optimizer):
+    of = torch.optim.lr_scheduler
+    return {
+        "milestones": lambda: of.MultiStepLR(optimizer, [2, 5, 7], 0.5),
+        "one_cycle": lambda: of.OneCycleLR(optimizer, 0.2, total_steps=12),  # It moves the momentum, too.
+        "in_turn": lambda: of.SequentialLR(optimizer, [of.LinearLR(optimizer), of.CosineAnnealingLR(optimizer, 5)], [3]),
+        "plateau": lambda: of.ReduceLROnPlateau(optimizer, patience=1),
+        "lambda": lambda: of.LambdaLR(optimizer, lambda step: 1 / (1 + step)),
+    }[kind]()
+
+
+def step_with(module, optimizer, scheduler, step):
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(step))
+    optimizer.zero_grad()
+    module(x).square().mean().backward()
+    optimizer.step()
+    scheduler.step(*([1.0 + step % 3] if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) else []))
+
+
+@pytest.mark.parametrize("kind", ["milestones", "one_cycle", "in_turn", "plateau", "lambda"])
+@pytest.mark.filterwarnings("ignore:.*epoch parameter:UserWarning")
+def test_a_scheduler_of_learning_rates_goes_on_where_it_was(tmp_path, kind):
+    """Against the same loop that nobody broke off."""
+    def loop(steps, resumed=None, publisher=None):
+        module = network()
+        optimizer = OPTIMIZERS["momentum"](module.parameters())
+        scheduler = scheduled(kind, optimizer)
+        start = 0 if resumed is None else ft.resume(resumed, module, optimizer, scheduler=scheduler)
+        for step in range(start, steps):
+            step_with(module, optimizer, scheduler, step)
+        if publisher is not None:
+            ft.publish(publisher, module, optimizer=optimizer, scheduler=scheduler, step=steps, sync=True)
+        return bits(module, optimizer), scheduler.state_dict(), optimizer.param_groups[0]["momentum"]
+
+    want = loop(11)
+    with freshet.Repository(str(tmp_path / "runs")) as repository, freshet.Publisher("net") as publisher:
+        with repository.sink("net") as sink:
+            loop(4, publisher=publisher)
+            sink.wait_for(1, PATIENCE)
+        assert loop(11, repository.resume("net")) == want
+
+
+def test_a_scheduler_that_does_not_fit_is_named_and_changes_nothing(tmp_path):
+    module = network()
+    optimizer = OPTIMIZERS["momentum"](module.parameters())
+    scheduler = scheduled("milestones", optimizer)
+    with freshet.Repository(str(tmp_path / "runs")) as repository, freshet.Publisher("net") as publisher:
+        with repository.sink("net") as sink:
+            for wrong in ({"scheduler": scheduler}, {"scheduler": freshet.Scheduler(), "optimizer": optimizer}):
+                with pytest.raises(freshet.InvalidArgument, match="scheduler"):
+                    ft.publish(publisher, module, **wrong)
+            stateful = scheduled("milestones", optimizer)
+            stateful.kept = open
+            with pytest.raises(freshet.Unsupported, match="MultiStepLR.kept is a builtin"):
+                ft.publish(publisher, module, optimizer=optimizer, scheduler=stateful)
+            for number, given in ((1, {"scheduler": scheduler}), (2, {}), (3, {"tags": {"freshet.schedulers": "[3]"}})):
+                ft.publish(publisher, module, optimizer=optimizer, step=number, sync=True, **given)
+            sink.wait_for(3, PATIENCE)
+        for version, given, words in ((1, None, "this loop gives none"), (1, "plateau", "with MultiStepLR, this loop has Reduce"),
+                                      (2, "milestones", "without one"), (3, "milestones", "malformed")):
+            other = network()
+            with torch.no_grad():
+                other[0].bias.fill_(9)
+            its = OPTIMIZERS["momentum"](other.parameters())
+            its.param_groups[0]["lr"] = 0.5
+            moved = None if given is None else scheduled(given, its)
+            before = bits(other, its), None if moved is None else moved.state_dict()
+            with pytest.raises(freshet.FailedPrecondition, match=words):
+                ft.resume(repository.resume("net", version), other, its, scheduler=moved)
+            assert (bits(other, its), None if moved is None else moved.state_dict()) == before
+            assert ft.resume(repository.resume("net", version), other, its, scheduler=moved, strict=False) == version
+            assert torch.equal(other[0].bias, module[0].bias)
