@@ -398,7 +398,7 @@ class Repository(Handle):
         """Stores every version of `model` from now on, until the sink is closed.
 
         keep   so many of the model's newest versions stay. The sink retires older ones, those of before too, and gives their room
-               back after some of them, and when it is closed. A version that is pinned or has an alias stays until it has
+               back after some of them. close() does what is left; the end of a program leaves it to the next sink. A version that is pinned or has an alias stays until it has
                neither. Retired ones keep their place in the lineage, and the bytes that a kept version inherits stay. None: all
                stay."""
         if keep is not None:

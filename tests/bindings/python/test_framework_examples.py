@@ -14,6 +14,7 @@ import pytest
 
 from conftest import PATIENCE, free_port
 from example_programs import EXAMPLES, needs, start
+from pages import blocks_of
 
 
 def accuracies(out):
@@ -188,6 +189,120 @@ def test_hugging_face_callback(folder):
     callback.close()
 
 
+class Broken(Exception):
+    pass
+
+
+def same(module, other):
+    return all(bool((mine == theirs).all()) for mine, theirs in zip(module.state_dict().values(), other.state_dict().values()))
+
+
+def test_a_hugging_face_run_goes_on_as_if_nothing_had_been(folder):
+    """Broken off in the middle of an epoch, and where the last published version is the last of its epoch."""
+    needs("torch", "transformers", "accelerate")
+    import freshet
+    import torch
+    import transformers
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+
+        def forward(self, x, labels):
+            return {"loss": ((self.layers(x) - labels) ** 2).mean()}
+
+    class Breaks(transformers.TrainerCallback):
+        def __init__(self, at):
+            self.at = at
+
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == self.at:
+                raise Broken
+
+    generator = torch.Generator().manual_seed(1)
+    data = [{"x": torch.randn(4, generator=generator), "labels": torch.randn(1, generator=generator)} for _ in range(40)]
+
+    def trained(*callbacks, at=None):
+        torch.manual_seed(3)
+        model = Net()
+        trainer = transformers.Trainer(model, transformers.TrainingArguments(
+            folder, num_train_epochs=2, per_device_train_batch_size=4, learning_rate=0.01, report_to=[], use_cpu=True, logging_steps=1,
+            save_strategy="no", disable_tqdm=True), train_dataset=data, callbacks=[*callbacks, Breaks(at)])
+        try:
+            trainer.train(resume_from_checkpoint=callbacks[0].checkpoint(folder + "/resumed") if callbacks else None)
+        except Broken:
+            assert at is not None
+        for one in callbacks:
+            one.close()
+        return model
+
+    want = trained()
+    with freshet.Repository(folder + "/runs") as repository:
+        for name, every, at, last in (("in", 3, 8, 6), ("between", 5, 12, 10)):
+            assert not same(trained(callback_of("huggingface_callback")(name, every, repository), at=at), want)
+            assert repository.resume(name).step == last
+            assert same(trained(callback_of("huggingface_callback")(name, every, repository)), want), name
+            assert repository.resume(name).step == 20
+            steps = [repository.resume(name, row.version.number).step for row in repository.versions(name)]
+            assert steps == sorted(set(steps)), "no step was trained twice"
+
+
+def test_a_lightning_run_goes_on_as_if_nothing_had_been(folder):
+    needs("torch", "lightning")
+    import freshet
+    import lightning
+    import torch
+
+    class Net(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layers = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+
+        def training_step(self, batch, _):
+            return ((self.layers(batch[0]) - batch[1]) ** 2).mean()
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.Adam(self.parameters(), 0.01)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)]
+
+    class Breaks(lightning.Callback):
+        def __init__(self, at):
+            self.at = at
+
+        def on_train_batch_end(self, trainer, *_):
+            if trainer.global_step == self.at:
+                raise Broken
+
+    generator = torch.Generator().manual_seed(1)
+    data = torch.utils.data.TensorDataset(torch.randn(32, 4, generator=generator), torch.randn(32, 1, generator=generator))
+
+    def trained(*callbacks, at=None):
+        torch.manual_seed(3)
+        model = Net()
+        trainer = lightning.Trainer(max_epochs=3, callbacks=[*callbacks, Breaks(at)], accelerator="cpu", logger=False,
+                                    enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+                                    default_root_dir=folder)
+        try:
+            trainer.fit(model, torch.utils.data.DataLoader(data, 4, shuffle=True))
+        except Broken:
+            assert at is not None
+        for one in callbacks:
+            one.close()
+        return model, trainer.global_step
+
+    want, steps = trained()
+    with freshet.Repository(folder + "/runs") as repository:
+        assert not same(trained(callback_of("lightning_callback")("between", 8, repository), at=11)[0], want)
+        assert repository.resume("between").step == 8
+        model, came_to = trained(callback_of("lightning_callback")("between", 8, repository))
+        assert came_to == steps == 24 and same(model, want)
+        trained(callback_of("lightning_callback")("in", 3, repository), at=11)
+        assert repository.resume("in").step == 9
+        _, came_to = trained(callback_of("lightning_callback")("in", 3, repository))
+        assert came_to == steps and repository.resume("in").step == 24
+
+
 def test_lightning_callback(folder):
     needs("torch", "lightning")
     import lightning
@@ -216,6 +331,48 @@ def test_lightning_callback(folder):
                           enable_progress_bar=False, default_root_dir=folder).fit(model, torch.utils.data.DataLoader(data, 4))
         assert_served("li", model, version)
     callback.close()
+
+
+def test_six_lines_on_several_ranks(folder):
+    """The program of docs/python/pytorch.md, with two ranks, twice."""
+    needs("torch")
+    import freshet
+    import torch.distributed
+    if not torch.distributed.is_gloo_available():
+        pytest.skip("PyTorch without gloo")
+    [program] = [text for _, name, text in blocks_of("pytorch.md") if name == "ranks.py"]
+
+    def ran():
+        port = str(free_port())
+        ranks = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", program], cwd=folder, text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=dict(os.environ, RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                                                   MASTER_PORT=port, OMP_NUM_THREADS="1")) for rank in range(2)]
+        try:
+            told = [rank.communicate(timeout=2 * PATIENCE) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        assert [rank.returncode for rank in ranks] == [0, 0], told
+        both = [re.search(r"^rank \d begins at step (\d+)\nrank \d ends at step (\d+): weight (\S+)$", out, re.MULTILINE).groups()
+                for out, _ in told]
+        assert both[0] == both[1], told
+        return int(both[0][0]), int(both[0][1]), float(both[0][2])
+
+    assert ran()[:2] == (0, 20)
+    begin, end, weight = ran()
+    assert (begin, end) == (20, 40)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for step in range(1, 41):  # One process, both ranks' batches, and nobody breaks it off.
+        x = torch.cat([torch.randn(16, 8, generator=torch.Generator().manual_seed(2 * step + rank)) for rank in range(2)])
+        optimizer.zero_grad()
+        (model(x) - x.sum(1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+    assert weight == pytest.approx(model.weight[0, 0].item(), abs=1e-5)
+    with freshet.Repository(folder + "/runs") as repository:
+        assert [row.version.number for row in repository.versions("net") if not row.retired] == list(range(31, 41))
+        assert repository.resume("net").step == 40 and len(repository.lineage("net")) == 40
 
 
 def test_data_parallel_ranks_go_on_with_fewer(folder):
