@@ -24,7 +24,10 @@ def built(root, site):
 def test_the_site_has_every_page_and_every_public_name(folder):
     ran = built(ROOT, f"{folder}/site")
     assert ran.returncode == 0, ran.stderr
-    for page in ("index.html", "docs/python/keras.html", "benchmarks/python/index.html", "CONTRIBUTING.html",
+    with open(f"{folder}/site/index.html", encoding="utf-8") as file:
+        navigation = re.findall(r'class="caption-text">([^<]*)<|href="(docs/tutorials/[^"]*)"', file.read())
+    assert [caption for caption, _ in navigation if caption][0] == "Tutorials" and len({link for _, link in navigation if link}) == 3
+    for page in ("index.html", "docs/python/keras.html", "docs/tutorials/search.html", "benchmarks/python/index.html", "CONTRIBUTING.html",
                  "examples/python/torch_server.py", "docs/schedules/curves.svg"):
         assert os.path.isfile(f"{folder}/site/{page}"), page
     for module in ("freshet", "freshet.keras", "freshet.torch", "freshet.deephyper", "freshet.onnx", "freshet.serving"):
