@@ -259,4 +259,6 @@ void HostPlatform::strike(std::size_t ordinal) { world_->strike(ordinal); }
 
 std::uint64_t HostPlatform::turns() const { return world_->turns(); }
 
+std::uint64_t HostPlatform::bytes_to_host() const { return world_->bytes_to_host(); }
+
 }  // namespace freshet::gpu

@@ -71,6 +71,9 @@ class HostPlatform final : public Platform {
   /// Turns that were taken so far, by all streams: what a test compares to see that a seed decides the order.
   std::uint64_t turns() const;
 
+  /// Bytes that the devices' copies, not their kernels, moved from their memory to the host's.
+  std::uint64_t bytes_to_host() const;
+
  private:
   const std::shared_ptr<host_detail::World> world_;
 };

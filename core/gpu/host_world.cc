@@ -52,6 +52,11 @@ std::uint64_t World::turns() {
   return turns_;
 }
 
+std::uint64_t World::bytes_to_host() {
+  MutexLock lock(mutex_);
+  return bytes_to_host_;
+}
+
 void World::hold(bool is_held) {
   {
     MutexLock lock(mutex_);
@@ -202,13 +207,14 @@ bool World::is_alive(std::uint64_t number, const void* address) {
   return found != nullptr && found->second.number == number;
 }
 
+bool World::is_block(const void* address) {
+  const auto* const found = known_at(address);
+  return found != nullptr && found->second.is_block;
+}
+
 /// Whether the kernel's addresses are all the device's, on a device whose kernels reach no other.
 bool World::reaches_all(const KernelWork& kernel) {
   if (options_.kernels_reach_host || kernel.launch.kernel != Kernel::kCopy) return true;
-  const auto is_block = [&](const void* address) {
-    const auto* const found = known_at(address);
-    return found != nullptr && found->second.is_block;
-  };
   CopyArguments arguments;
   std::memcpy(&arguments, kernel.arguments.data(), sizeof(arguments));
   if (!is_block(arguments.tensors)) return false;
@@ -332,6 +338,7 @@ void World::take_turn_of_copy(HostStream& stream) {
   }
   const bool is_split = copy.bytes > kWholeCopyBytes && draw(3) == 0;
   const std::uint64_t now = is_split ? copy.bytes / 2 : copy.bytes;
+  if (is_block(copy.from) && !is_block(copy.to)) bytes_to_host_ += now;
   is_busy_ = true;
   mutex_.unlock();
   std::memcpy(copy.to, copy.from, now);

@@ -79,6 +79,7 @@ class World {
 
   const HostOptions& options() const { return options_; }
   std::uint64_t turns();
+  std::uint64_t bytes_to_host();
 
   void hold(bool is_held);
   void strike(std::size_t device);
@@ -118,6 +119,7 @@ class World {
   Result<HostEvent*> event_at(EventHandle handle) FRESHET_REQUIRES(mutex_);
   Result<std::uint64_t> number_of(const void* address, std::uint64_t bytes, bool written) FRESHET_REQUIRES(mutex_);
   const std::pair<const std::uintptr_t, Known>* known_at(const void* address) FRESHET_REQUIRES(mutex_);
+  bool is_block(const void* address) FRESHET_REQUIRES(mutex_);
   bool reaches_all(const KernelWork& kernel) FRESHET_REQUIRES(mutex_);
   bool is_alive(std::uint64_t number, const void* address) FRESHET_REQUIRES(mutex_);
   std::uint64_t draw(std::uint64_t below) FRESHET_REQUIRES(mutex_);
@@ -145,6 +147,7 @@ class World {
   std::map<void*, std::unique_ptr<HostEvent>> events_ FRESHET_GUARDED_BY(mutex_);
   std::uint64_t granted_ FRESHET_GUARDED_BY(mutex_) = 0;  ///< Turns that the thread still has.
   std::uint64_t turns_ FRESHET_GUARDED_BY(mutex_) = 0;
+  std::uint64_t bytes_to_host_ FRESHET_GUARDED_BY(mutex_) = 0;
   bool is_busy_ FRESHET_GUARDED_BY(mutex_) = false;  ///< The thread touches memory, without the lock.
   bool is_held_ FRESHET_GUARDED_BY(mutex_) = false;
   bool ends_ FRESHET_GUARDED_BY(mutex_) = false;

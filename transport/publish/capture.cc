@@ -44,11 +44,14 @@ Capture::Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> cop
       device_arena_(options_.name, options_.device_memory),
       copier_(copier != nullptr ? std::move(copier) : std::make_unique<CopyCrew>(helpers_of(options_))),
       device_copier_(std::move(device_copier)),
-      sealer_(arena_, device_arena_.slabs(), std::move(hooks.on_sealed), std::move(hooks.on_failed)) {}
+      sealer_(arena_, device_arena_.slabs(), device_copier_.get(), std::move(hooks.on_sealed),
+              std::move(hooks.on_failed)) {}
 
-/// The worker waits for copies; a copier that ends completes them.
+/// The worker waits for copies; a copier that ends completes them. What lies in a GPU's memory the worker brings first.
 Capture::~Capture() {
   copier_.reset();
+  if (device_copier_ != nullptr) device_copier_->end();
+  sealer_.finish();
   device_copier_.reset();
 }
 
@@ -297,7 +300,9 @@ Result<Capture::Receipt> Capture::issue(std::span<const TensorView> tensors, std
   // The device's first: what it refuses costs no copy, and it copies while the processor does.
   for (Part* const part : {&of_device, &of_host}) {
     if (part->list.empty()) continue;
-    const auto issued = std::make_shared<IssuedCopies>(std::move(part->captured));
+    const bool lack_bytes =
+        part == &of_device && std::ranges::any_of(part->list, [](const TensorCopy& copy) { return !copy.via.empty(); });
+    const auto issued = std::make_shared<IssuedCopies>(std::move(part->captured), lack_bytes);
     copies.push_back(issued);
     TensorCopier* const copier = part == &of_host ? copier_.get() : device_copier_.get();
     auto done = [issued](TensorCopier::Copied copied) { issued->complete(std::move(copied)); };

@@ -17,8 +17,8 @@
 /// seals: where two captures before it are not sealed yet, it is skipped.
 ///
 /// With Options::device_memory, captured tensors of a GPU's memory have a second segment, in that memory
-/// (transport/publish/device_arena.h). It lives and ends with the first one, in the same books. What add() captures has
-/// none.
+/// (transport/publish/device_arena.h). It lives and ends with the first one, in the same books. It gets the copy, and
+/// the first one gets the bytes when digests have told that they changed. What add() captures has no second segment.
 ///
 /// A copy that fails refuses its version, and each version that was captured since without the same tensors. The next
 /// capture takes these tensors again. What is given up before its copies are complete keeps its segments until then.

@@ -26,20 +26,22 @@ void IssuedCopies::complete(TensorCopier::Copied copied) {
   complete_.notify_all();
 }
 
-CaptureSealer::CaptureSealer(SlabArena& arena, SlabArena& on_device, OnSealed on_sealed, OnFailed on_failed)
+CaptureSealer::CaptureSealer(SlabArena& arena, SlabArena& on_device, TensorCopier* bringer, OnSealed on_sealed,
+                             OnFailed on_failed)
     : arena_(arena),
       on_device_(on_device),
+      bringer_(bringer),
       on_sealed_(std::move(on_sealed)),
       on_failed_(std::move(on_failed)),
       thread_([this] { work(); }) {}
 
-CaptureSealer::~CaptureSealer() {
+void CaptureSealer::finish() {
   {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void CaptureSealer::begin_architecture(std::size_t tensors) {
@@ -69,7 +71,8 @@ bool CaptureSealer::has_turn() const {
 void CaptureSealer::push(Job job) {
   // A capture whose digests are missing is the worker's, which may take the time.
   const bool is_ready = std::ranges::all_of(job.copies, [](const auto& copies) {
-    return copies->is_complete() && (!copies->copied() || copies->copied()->size() == copies->tensors.size());
+    return copies->is_complete() && !copies->lack_bytes &&
+           (!copies->copied() || copies->copied()->size() == copies->tensors.size());
   });
   if (is_ready) gather(job);
   if (is_ready && job.is_given_up) return release(job);
@@ -128,6 +131,7 @@ void CaptureSealer::work() {
     }
     for (const auto& copies : job->copies) copies->wait();
     gather(*job);
+    if (job->lacks_bytes) bring_kept(*job);
     {
       MutexLock lock(mutex_);
       if (!job->is_settled) settle(*job);
@@ -146,10 +150,15 @@ void CaptureSealer::gather(Job& job) {
   for (const auto& copies : job.copies) {
     const TensorCopier::Copied& copied = copies->copied();
     if (!copied) job.copied = fail(Error(copied.error()));
-    for (std::size_t i = 0; copied && i < copies->tensors.size(); ++i) {
+    const bool is_wanted = copied && !job.is_given_up;
+    const bool has_digests = copied && !copied->empty();
+    if (is_wanted && copies->lack_bytes && has_digests) job.lacks_bytes = true;
+    if (is_wanted && copies->lack_bytes && !has_digests) {
+      if (Status brought = bring(copies->tensors); !brought) job.copied = std::move(brought);
+    }
+    for (std::size_t i = 0; is_wanted && i < copies->tensors.size(); ++i) {
       CapturedTensor& tensor = copies->tensors[i];
-      tensor.digest =
-          copied->empty() ? digest_of(std::as_const(arena_).bytes(arena_.place(tensor.segment))) : (*copied)[i];
+      tensor.digest = has_digests ? (*copied)[i] : digest_of(std::as_const(arena_).bytes(arena_.place(tensor.segment)));
     }
     job.tensors.insert(job.tensors.end(), copies->tensors.begin(), copies->tensors.end());
   }
@@ -163,33 +172,67 @@ void CaptureSealer::gather(Job& job) {
   job.copies.clear();
 }
 
+Status CaptureSealer::bring(std::span<const CapturedTensor> tensors) {
+  std::vector<TensorCopy> copies;
+  for (const CapturedTensor& tensor : tensors) {
+    if (!tensor.on_device) continue;
+    copies.push_back({.to = arena_.memory(arena_.place(tensor.segment)),
+                      .from = on_device_.memory(on_device_.place(*tensor.on_device))});
+  }
+  return bringer_->bring(copies);
+}
+
+/// As settle() will decide: the first job is not settled, so no later one is, and what the decision depends on stays.
+void CaptureSealer::bring_kept(Job& job) {
+  if (!job.copied) return;
+  std::vector<CapturedTensor> kept;
+  {
+    MutexLock lock(mutex_);
+    if (!has_lost(job)) return;
+    const std::vector<bool> told = told_by(job);
+    std::ranges::copy_if(job.tensors, std::back_inserter(kept), [&](const CapturedTensor& tensor) {
+      return last_[tensor.index].keeps(tensor.digest, told[tensor.index]);
+    });
+  }
+  if (Status brought = bring(kept); !brought) job.copied = std::move(brought);
+}
+
+/// The tensors that the caller said changed.
+std::vector<bool> CaptureSealer::told_by(const Job& job) const {
+  std::vector<bool> told(last_.size(), job.kind == Changed::Kind::all);
+  for (const std::uint32_t index : job.named) told[index] = true;
+  return told;
+}
+
+/// Whether the job has the tensors of which a copy failed.
+bool CaptureSealer::has_lost(const Job& job) const {
+  return std::ranges::includes(job.tensors, lost_, {}, &CapturedTensor::index);
+}
+
 /// Gives back the copies of tensors that are as they were, except those that the caller said changed. The first capture
 /// keeps every copy, since nobody else has the bytes here, and only notes which equal the resumed version's.
 void CaptureSealer::settle(Job& job) {
   job.is_settled = true;
   if (job.is_given_up) return;
   if (!job.copied) return lose(job, job.copied.error());
-  if (!std::ranges::includes(job.tensors, lost_, {}, &CapturedTensor::index)) {
+  if (!has_lost(job)) {
     return lose(job, Error(Code::unavailable, "a copy for the version before failed, and this version needs it"));
   }
   lost_.clear();
   job.is_first = std::exchange(first_, false);
   FRESHET_CHECK(!job.is_first || job.tensors.size() == last_.size());
-  std::vector<bool> told(last_.size(), job.kind == Changed::Kind::all);
-  for (const std::uint32_t index : job.named) told[index] = true;
+  const std::vector<bool> told = told_by(job);
   std::vector<SegmentIndex> unchanged;
   std::vector<CapturedTensor> kept;
   for (CapturedTensor& tensor : job.tensors) {
     Last& last = last_[tensor.index];
-    const bool is_equal = last.digest == tensor.digest;
-    last.digest = tensor.digest;
-    const bool had_segment = std::exchange(last.has_segment, true);
-    tensor.changed = !is_equal || (had_segment && told[tensor.index]);
-    if (tensor.changed || !had_segment) {
+    tensor.changed = last.digest != tensor.digest || (last.has_segment && told[tensor.index]);
+    if (last.keeps(tensor.digest, told[tensor.index])) {
       kept.push_back(tensor);
     } else {
       add_segments_of(tensor, unchanged);
     }
+    last = {.digest = tensor.digest, .has_segment = true};
   }
   job.tensors = std::move(kept);
   release(unchanged);

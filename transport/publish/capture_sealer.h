@@ -2,7 +2,8 @@
 #pragma once
 
 /// The end of a capture, behind the loop. In ticket order, a complete capture is settled: tensors that equal those of
-/// the version before are dropped. Then a thread puts the others in their places, makes the new segments live, and
+/// the version before are dropped. Of copies in a GPU's memory, the others are brought to host memory first, so equal
+/// tensors cross no bus. Then a thread puts the others in their places, makes the new segments live, and
 /// hands the whole over. Where the copies are complete when they are pushed, and nothing older is unsettled, the
 /// capturing thread settles, so the dropped segments are free for its next capture.
 
@@ -49,13 +50,16 @@ struct CapturedTensor {
 /// Copies that were issued together. Shared with the copier, which completes them.
 class IssuedCopies {
  public:
-  explicit IssuedCopies(std::vector<CapturedTensor> of) : tensors(std::move(of)) {}
+  explicit IssuedCopies(std::vector<CapturedTensor> of, bool lacks = false)
+      : tensors(std::move(of)), lack_bytes(lacks) {}
   /// Once.
   void complete(TensorCopier::Copied copied);
   bool is_complete() const { return complete_.load(std::memory_order_acquire); }
   void wait() const { complete_.wait(false, std::memory_order_acquire); }
 
   std::vector<CapturedTensor> tensors;
+  /// They end in device memory where a tensor has a segment there, and its segment in host memory is still empty.
+  const bool lack_bytes;
   /// REQUIRES: complete.
   const TensorCopier::Copied& copied() const { return copied_; }
 
@@ -75,6 +79,7 @@ class CaptureSealer {
     bool is_given_up = false;          ///< Its segments go back when the copies are complete; nothing is sealed.
 
     // The sealer's.
+    bool lacks_bytes = false;  ///< As IssuedCopies::lack_bytes.
     bool is_settled = false;
     bool is_first = false;                ///< Of an architecture: has every tensor.
     std::vector<CapturedTensor> tensors;  ///< Ascending by index, once the copies are complete.
@@ -83,9 +88,12 @@ class CaptureSealer {
 
   using OnSealed = std::function<bool(SealedCapture)>;
   using OnFailed = std::function<void(std::uint64_t ticket, const Error& error)>;
-  CaptureSealer(SlabArena& arena, SlabArena& on_device, OnSealed on_sealed, OnFailed on_failed);
-  /// Seals what was pushed and not dropped, then ends.
-  ~CaptureSealer();
+  /// `bringer`: of copies that lack bytes; may be null where there are none.
+  CaptureSealer(SlabArena& arena, SlabArena& on_device, TensorCopier* bringer, OnSealed on_sealed, OnFailed on_failed);
+  ~CaptureSealer() { finish(); }
+
+  /// Seals what was pushed and not dropped, then ends. Nothing is pushed afterwards.
+  void finish();
 
   /// Forgets the versions: what comes next are captures of another architecture. REQUIRES: idle.
   void begin_architecture(std::size_t tensors);
@@ -110,10 +118,17 @@ class CaptureSealer {
   struct Last {
     std::optional<Digest> digest;
     bool has_segment = false;
+
+    /// Whether the next capture keeps its copy of the tensor. `told`: the caller said that it changed.
+    bool keeps(const Digest& of_copy, bool told) const { return !has_segment || told || digest != of_copy; }
   };
 
   void work();
   void gather(Job& job);
+  Status bring(std::span<const CapturedTensor> tensors);
+  void bring_kept(Job& job) FRESHET_EXCLUDES(mutex_);
+  std::vector<bool> told_by(const Job& job) const FRESHET_REQUIRES(mutex_);
+  bool has_lost(const Job& job) const FRESHET_REQUIRES(mutex_);
   void settle(Job& job) FRESHET_REQUIRES(mutex_);
   void lose(Job& job, Error error) FRESHET_REQUIRES(mutex_);
   void release(const Job& job);
@@ -125,6 +140,7 @@ class CaptureSealer {
 
   SlabArena& arena_;
   SlabArena& on_device_;
+  TensorCopier* const bringer_;
   const OnSealed on_sealed_;
   const OnFailed on_failed_;
 

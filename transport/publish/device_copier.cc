@@ -69,6 +69,7 @@ Status DeviceCopier::start() {
 
 Status DeviceCopier::issue(std::vector<TensorCopy> copies, Done done) {
   Issued issued{.done = std::move(done)};
+  for (const TensorCopy& copy : copies) issued.has_bytes.push_back(!copy.from.empty());
   Status status = start();
   if (status) status = queue(copies, issued.parts);
   if (!status) issued.failed = status.error();
@@ -104,6 +105,8 @@ Result<DeviceLane*> DeviceCopier::lane_of(std::int32_t ordinal) {
   FRESHET_ASSIGN(auto device, platform_->open(devices[static_cast<std::size_t>(ordinal)].uuid));
   auto lane = DeviceLane::open(ordinal, std::move(device));
   if (!lane) return fail(std::move(lane.error()).with_context(what()));
+  MutexLock lock(mutex_);
+  opened_.push_back(lane->get());
   return (lanes_[ordinal] = std::move(*lane)).get();
 }
 
@@ -144,24 +147,21 @@ Status DeviceCopier::queue_on(DeviceLane& lane, std::span<const TensorCopy> copi
   for (const gpu::StreamHandle stream : theirs) FRESHET_TRY(lane.follow(stream));
   FRESHET_TRY(follow_others(lane));
 
-  // Out of the tensors, and then from where they were copied to on the device. The order is the stream's.
-  std::vector<TensorCopy> away;
-  std::vector<TensorCopy> onward;
-  for (const TensorCopy& copy : copies) {
-    away.push_back(copy);
+  std::vector<TensorCopy> away(copies.begin(), copies.end());
+  std::vector<Bytes> on_device;
+  for (TensorCopy& copy : away) {
     if (copy.via.empty()) continue;
-    away.back().to = copy.via;
-    onward.push_back(copy);
-    onward.back().from = copy.via;
+    copy.to = copy.via;
+    on_device.push_back(copy.via);
   }
-  Status status = lane.queue(away, part.pages);
+  Status status = lane.queue(lane.stream(), away, part.used);
   // Of copies that failed some are queued: the tensors' next writers wait for these, too.
   Status marked = lane.device().record(part.done, lane.stream());
   for (const gpu::StreamHandle stream : theirs) {
     if (marked) marked = lane.device().make_wait(stream, part.done.handle());
   }
-  if (status && !onward.empty()) {
-    status = lane.queue(onward, part.pages);
+  if (status && !on_device.empty()) {
+    status = lane.digest(on_device, part.used);
     if (marked) marked = lane.device().record(part.done, lane.stream());
   }
   if (!marked) {
@@ -183,29 +183,63 @@ void DeviceCopier::complete() {
       issued = std::move(queue_.front());
       queue_.pop_front();
     }
-    Status status = wait_for(issued);
-    for (Part& part : issued.parts) part.lane->give_back(std::move(part.pages));
+    Status status;
+    for (Part& part : issued.parts) {
+      Status done = wait_for(part);
+      if (status && !done) status = std::move(done);
+    }
     if (issued.failed) status = fail(*std::move(issued.failed));
-    issued.done(status ? Copied(std::vector<Digest>{}) : Copied(fail(std::move(status.error()))));
+    issued.done(status ? Copied(digests_of(issued)) : Copied(fail(std::move(status.error()))));
+    for (Part& part : issued.parts) part.lane->give_back(std::move(part.used));
   }
 }
 
-/// As long as the copier lives, there is nothing else to do than to wait: the copies' places cannot be given away.
-Status DeviceCopier::wait_for(Issued& issued) {
-  Status first;
-  for (Part& part : issued.parts) {
-    for (;;) {
-      Status status = part.lane->device().wait(part.done, kWaitSlice);
-      if (!status && status.error().code() == Code::timed_out) {
-        MutexLock lock(mutex_);
-        if (!ends_ || system_clock().now() < *ends_) continue;
-        ran_on_ = true;
-      }
-      if (first && !status) first = std::move(status);
-      break;
-    }
+/// All of them, or none.
+std::vector<Digest> DeviceCopier::digests_of(const Issued& issued) {
+  if (issued.parts.size() != 1 || !issued.parts.front().used.digests.is_whole()) return {};
+  const std::vector<Digest> formed = issued.parts.front().used.digests.digests();
+  if (formed.size() != static_cast<std::size_t>(std::ranges::count(issued.has_bytes, true))) return {};
+  std::vector<Digest> digests;
+  auto next = formed.begin();
+  for (const bool has_bytes : issued.has_bytes) digests.push_back(has_bytes ? *next++ : digest_of({}));
+  return digests;
+}
+
+Result<DeviceLane*> DeviceCopier::lane_that_has(const std::byte* address) {
+  std::vector<DeviceLane*> lanes;
+  {
+    MutexLock lock(mutex_);
+    lanes = opened_;
   }
-  return first;
+  for (DeviceLane* const lane : lanes) {
+    FRESHET_ASSIGN(const gpu::PointerInfo info, lane->device().describe(address));
+    if (info.device == lane->device().info().uuid) return lane;
+  }
+  return fail(Code::not_found, "no GPU that this publisher has opened has the bytes");
+}
+
+Status DeviceCopier::bring(std::span<const TensorCopy> copies) {
+  if (copies.empty()) return {};
+  FRESHET_ASSIGN(DeviceLane* const lane, lane_that_has(copies.front().from.data()));
+  Part part{.lane = lane};
+  FRESHET_ASSIGN(part.done, lane->device().create_event());
+  Status status = lane->queue(lane->stream_behind(), copies, part.used);
+  Status done = lane->device().record(part.done, lane->stream_behind());
+  done = done ? wait_for(part) : lane->device().drain(kDrainAtMost);
+  lane->give_back(std::move(part.used));
+  return status ? std::move(done) : std::move(status);
+}
+
+/// As long as the copier lives, there is nothing else to do than to wait: the copies' places cannot be given away.
+Status DeviceCopier::wait_for(Part& part) {
+  for (;;) {
+    Status status = part.lane->device().wait(part.done, kWaitSlice);
+    if (status || status.error().code() != Code::timed_out) return status;
+    MutexLock lock(mutex_);
+    if (!ends_ || system_clock().now() < *ends_) continue;
+    ran_on_ = true;
+    return status;
+  }
 }
 
 }  // namespace freshet

@@ -7,7 +7,8 @@
 /// Order, for each stream that a tensor names: our stream waits, on the device, for what that stream has at the call,
 /// then copies. Before issue() returns, that stream waits, on the device, for our copies. So a version has the values
 /// that the stream had queued at the call, and each later write or free of a tensor on that stream comes after the
-/// copy. A copy that goes by way of device memory (TensorCopy::via) is done for that stream when it is there.
+/// copy. A copy that ends in device memory (TensorCopy::via) gets its digest there. bring() copies it from there to
+/// host memory, on a stream that no other work waits for.
 ///
 /// The driver is opened by the first issue(). A publisher of host memory never opens it.
 
@@ -44,19 +45,21 @@ class DeviceCopier final : public TensorCopier {
   void add_slab(Bytes memory) override { slabs_.push_back(memory); }
   Result<std::shared_ptr<gpu::Device>> device_of(std::int32_t ordinal) override;
   void end() override;
-  /// The digests are the receiver's to compute. unavailable: no driver, no device, or a driver that is too old.
-  /// invalid_argument: the device is not there, or a tensor's address is not its memory. failed_precondition: the
-  /// device is lost to this process.
+  /// It has digests where all bytes end in device memory and that device has formed them. unavailable: no driver, no
+  /// device, or a driver that is too old. invalid_argument: the device is not there, or a tensor's address is not its
+  /// memory. failed_precondition: the device is lost to this process.
   Status issue(std::vector<TensorCopy> copies, Done done) override;
+  Status bring(std::span<const TensorCopy> copies) override;
 
  private:
-  /// Work of one device that an issue() waits for.
+  /// Work of one device that somebody waits for.
   struct Part {
     DeviceLane* lane = nullptr;
     gpu::Event done;
-    std::vector<std::unique_ptr<RowPages>> pages;
+    DeviceLane::Used used;
   };
   struct Issued {
+    std::vector<bool> has_bytes;  ///< By copy.
     std::vector<Part> parts;
     Done done;
     std::optional<Error> failed;  ///< Some of its copies were not queued.
@@ -68,7 +71,9 @@ class DeviceCopier final : public TensorCopier {
   Status queue_on(DeviceLane& lane, std::span<const TensorCopy> copies, std::vector<Part>& parts);
   Status follow_others(DeviceLane& lane);
   void complete();
-  Status wait_for(Issued& issued) FRESHET_EXCLUDES(mutex_);
+  static std::vector<Digest> digests_of(const Issued& issued);
+  Result<DeviceLane*> lane_that_has(const std::byte* address) FRESHET_EXCLUDES(mutex_);
+  Status wait_for(Part& part) FRESHET_EXCLUDES(mutex_);
   void leak_lanes();
 
   const Duration end_at_most_;
@@ -80,6 +85,7 @@ class DeviceCopier final : public TensorCopier {
 
   Mutex mutex_;
   CondVar changed_;
+  std::vector<DeviceLane*> opened_ FRESHET_GUARDED_BY(mutex_);  ///< The lanes, for other threads.
   std::deque<Issued> queue_ FRESHET_GUARDED_BY(mutex_);
   std::optional<Time> ends_ FRESHET_GUARDED_BY(mutex_);  ///< When the thread waits no longer.
   bool ran_on_ FRESHET_GUARDED_BY(mutex_) = false;       ///< A copy still ran when the thread waited no longer.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/publish/device_lane.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -22,43 +19,35 @@ constexpr std::uint64_t kLaunchBytesMax = std::uint64_t{128} << 10;
 constexpr std::size_t kLaunchRowsMin = 32;
 /// Writes over PCIe need few processors of the device; the training step has the others.
 constexpr std::uint64_t kLaunchBlocksMax = 128;
-constexpr std::uint64_t kRowPagesBytesMin = std::uint64_t{64} << 10;
-constexpr std::uint64_t kHostPageBytes = 4096;
 
 }  // namespace
 
-Result<std::unique_ptr<RowPages>> RowPages::make(gpu::Device& device, std::uint64_t bytes) {
-  const std::uint64_t whole =
-      (std::max(bytes, kRowPagesBytesMin) + kHostPageBytes - 1) / kHostPageBytes * kHostPageBytes;
-  void* const mapped = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return fail_errno(errno, format("map {} bytes for a table of copies", whole));
-  std::unique_ptr<RowPages> pages(new RowPages(static_cast<std::byte*>(mapped), whole));
-  FRESHET_ASSIGN(pages->registration_, device.register_host(mapped, whole, gpu::HostAccess::read_write));
-  return pages;
-}
-
-RowPages::~RowPages() {
-  registration_ = gpu::Registration();
-  ::munmap(begin_, bytes_);
-}
-
 Result<std::unique_ptr<DeviceLane>> DeviceLane::open(std::int32_t ordinal, std::shared_ptr<gpu::Device> device) {
   FRESHET_ASSIGN(gpu::Stream stream, device->create_stream());
-  return std::unique_ptr<DeviceLane>(new DeviceLane(ordinal, std::move(device), std::move(stream)));
+  FRESHET_ASSIGN(gpu::Stream behind, device->create_stream());
+  return std::unique_ptr<DeviceLane>(new DeviceLane(ordinal, std::move(device), std::move(stream), std::move(behind)));
 }
 
 Status DeviceLane::register_slabs(std::span<const Bytes> slabs) {
-  for (; slabs_known_ < slabs.size(); ++slabs_known_) {
-    const Bytes slab = slabs[slabs_known_];
+  std::size_t known = 0;
+  {
+    MutexLock lock(mutex_);
+    known = slabs_known_;
+  }
+  for (const Bytes slab : slabs.subspan(known)) {
     auto registration = device_->register_host(slab.data(), slab.size(), gpu::HostAccess::read_write);
     // Registered memory is so for all devices, and another one's lane may have been first.
-    if (registration || registration.error().code() == Code::already_exists) {
-      if (registration) registrations_.push_back(std::move(*registration));
-      registered_.push_back(slab);
-      continue;
+    const bool is_there = registration || registration.error().code() == Code::already_exists;
+    if (!is_there && registration.error().code() == Code::failed_precondition) {
+      return fail(std::move(registration.error()));
     }
-    if (registration.error().code() == Code::failed_precondition) return fail(std::move(registration.error()));
-    if (!std::exchange(said_refused_, true)) {
+    if (registration) registrations_.push_back(std::move(*registration));
+    {
+      MutexLock lock(mutex_);
+      ++slabs_known_;
+      if (is_there) registered_.push_back(slab);
+    }
+    if (!is_there && !std::exchange(said_refused_, true)) {
       log_line(LogLevel::warning, format("{}; versions are copied from GPU {} all the same, but slower, and the loop "
                                          "waits for the copy; this is said once",
                                          registration.error().message(), ordinal_));
@@ -68,7 +57,8 @@ Status DeviceLane::register_slabs(std::span<const Bytes> slabs) {
 }
 
 Error DeviceLane::named(const TensorCopy& copy, Error error) const {
-  return std::move(error).with_context(format("tensor {} on GPU {}", shown(copy.tensor->spec.name), ordinal_));
+  const std::string which = copy.tensor == nullptr ? std::string() : format(" {}", shown(copy.tensor->spec.name));
+  return std::move(error).with_context(format("tensor{} on GPU {}", which, ordinal_));
 }
 
 Status DeviceLane::check(const TensorCopy& copy) {
@@ -98,36 +88,45 @@ bool DeviceLane::is_registered(Bytes memory) const {
   });
 }
 
-bool DeviceLane::is_for_launch(const TensorCopy& copy) const {
-  return copy.from.size() <= kLaunchBytesMax && is_registered(copy.to);
+std::vector<bool> DeviceLane::choose_for_launch(std::span<const TensorCopy> copies) const {
+  std::vector<bool> chosen(copies.size());
+  if (!device_->info().kernels_reach_host) return chosen;
+  MutexLock lock(mutex_);
+  if (!launches_) return chosen;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const std::uint64_t bytes = copies[i].from.size();
+    chosen[i] = bytes > 0 && bytes <= kLaunchBytesMax && is_registered(copies[i].to);
+  }
+  if (static_cast<std::size_t>(std::ranges::count(chosen, true)) < kLaunchRowsMin) chosen.assign(copies.size(), false);
+  return chosen;
 }
 
-Status DeviceLane::queue(std::span<const TensorCopy> copies, std::vector<std::unique_ptr<RowPages>>& pages) {
+Status DeviceLane::queue(gpu::StreamHandle stream, std::span<const TensorCopy> copies, Used& used) {
+  const std::vector<bool> chosen = choose_for_launch(copies);
   std::vector<gpu::CopyTensor> rows;
-  if (launches_ && device_->info().kernels_reach_host) {
-    for (const TensorCopy& copy : copies) {
-      if (copy.from.empty() || !is_for_launch(copy)) continue;
-      rows.push_back({.from = reinterpret_cast<const std::uint8_t*>(copy.from.data()),
-                      .to = reinterpret_cast<std::uint8_t*>(copy.to.data()),
-                      .bytes = copy.from.size(),
-                      .first_tile = 0});
-    }
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (!chosen[i]) continue;
+    rows.push_back({.from = reinterpret_cast<const std::uint8_t*>(copies[i].from.data()),
+                    .to = reinterpret_cast<std::uint8_t*>(copies[i].to.data()),
+                    .bytes = copies[i].from.size(),
+                    .first_tile = 0});
   }
   bool is_launched = false;
-  if (rows.size() >= kLaunchRowsMin) {
-    FRESHET_ASSIGN(is_launched, launch(std::move(rows), pages));
+  if (!rows.empty()) {
+    FRESHET_ASSIGN(is_launched, launch(stream, std::move(rows), used));
   }
-  for (const TensorCopy& copy : copies) {
-    if (copy.from.empty() || (is_launched && is_for_launch(copy))) continue;
-    auto status = device_->copy(stream_.handle(), copy.to.data(), copy.from.data(), copy.from.size());
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const TensorCopy& copy = copies[i];
+    if (copy.from.empty() || (is_launched && chosen[i])) continue;
+    auto status = device_->copy(stream, copy.to.data(), copy.from.data(), copy.from.size());
     if (!status) return fail(named(copy, std::move(status.error())));
   }
   return {};
 }
 
-Result<bool> DeviceLane::launch(std::vector<gpu::CopyTensor> rows, std::vector<std::unique_ptr<RowPages>>& pages) {
+Result<bool> DeviceLane::launch(gpu::StreamHandle stream, std::vector<gpu::CopyTensor> rows, Used& used) {
   const std::uint64_t tiles = gpu::number_tiles(std::span(rows));
-  auto table = take_pages(rows.size() * sizeof(gpu::CopyTensor));
+  auto table = pages_.take(*device_, rows.size() * sizeof(gpu::CopyTensor));
   if (!table) {
     if (table.error().code() == Code::failed_precondition) return fail(std::move(table.error()));
     return false;  // The driver's own copies need no table.
@@ -136,39 +135,38 @@ Result<bool> DeviceLane::launch(std::vector<gpu::CopyTensor> rows, std::vector<s
   const gpu::CopyArguments arguments{.tensors = reinterpret_cast<const gpu::CopyTensor*>((*table)->begin()),
                                      .tensor_count = rows.size(),
                                      .tiles = tiles};
-  auto status = device_->launch(stream_.handle(),
+  auto status = device_->launch(stream,
                                 {.kernel = gpu::Kernel::kCopy,
                                  .blocks = static_cast<std::uint32_t>(std::min(tiles, kLaunchBlocksMax)),
                                  .threads = gpu::kCopyThreadsMax},
                                 arguments);
   if (!status && status.error().code() == Code::unsupported) {
-    std::vector<std::unique_ptr<RowPages>> unused;
-    unused.push_back(std::move(*table));
-    give_back(std::move(unused));
+    pages_.give_back(std::move(*table));
+    MutexLock lock(mutex_);
     launches_ = false;
     return false;
   }
-  pages.push_back(std::move(*table));
+  used.rows = std::move(*table);
   FRESHET_TRY(std::move(status));
   return true;
 }
 
-Result<std::unique_ptr<RowPages>> DeviceLane::take_pages(std::uint64_t bytes) {
-  {
-    MutexLock lock(mutex_);
-    const auto found = std::ranges::find_if(free_pages_, [&](const auto& pages) { return pages->bytes() >= bytes; });
-    if (found != free_pages_.end()) {
-      auto pages = std::move(*found);
-      free_pages_.erase(found);
-      return pages;
-    }
+Status DeviceLane::digest(std::span<const Bytes> ranges, Used& used) {
+  if (!digests_) return {};
+  Status status = digester_.queue(stream_.handle(), ranges, used.digests);
+  if (status || status.error().code() == Code::failed_precondition) return status;
+  digests_ = status.error().code() != Code::unsupported;
+  if (!std::exchange(said_no_digests_, true)) {
+    log_line(LogLevel::warning,
+             format("{}; the processor forms the digests of what GPU {} publishes; this is said once",
+                    status.error().message(), ordinal_));
   }
-  return RowPages::make(*device_, bytes);
+  return {};
 }
 
-void DeviceLane::give_back(std::vector<std::unique_ptr<RowPages>> pages) {
-  MutexLock lock(mutex_);
-  for (auto& one : pages) free_pages_.push_back(std::move(one));
+void DeviceLane::give_back(Used used) {
+  pages_.give_back(std::move(used.rows));
+  digester_.give_back(std::move(used.digests));
 }
 
 }  // namespace freshet

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// One GPU's part of the publisher's copies: a stream of ours, the arena's slabs as the driver knows them, and the
-/// tables of launches. One thread at a time, but for give_back().
+/// One GPU's part of the publisher's copies: two streams of ours, the arena's slabs as the driver knows them, and the
+/// tables of launches. What the trainer's stream waits for has one stream; what is brought to host memory behind it has
+/// the other. One thread at a time, but for queue() and give_back().
 ///
 /// A slab that the driver does not register is copied into all the same: the driver then copies while the caller waits,
 /// as it does for any memory that it does not know. The log says so once.
@@ -16,72 +17,72 @@
 
 #include "core/base/mutex.h"
 #include "core/gpu/device.h"
+#include "core/gpu/digester.h"
+#include "core/gpu/host_pages.h"
 #include "transport/publish/tensor_copier.h"
 
 namespace freshet {
 
-/// Host memory that the driver knows, for the rows of one launch.
-class RowPages {
- public:
-  static Result<std::unique_ptr<RowPages>> make(gpu::Device& device, std::uint64_t bytes);
-  ~RowPages();
-  RowPages(const RowPages&) = delete;
-  RowPages& operator=(const RowPages&) = delete;
-
-  std::byte* begin() const { return begin_; }
-  std::uint64_t bytes() const { return bytes_; }
-
- private:
-  RowPages(std::byte* begin, std::uint64_t bytes) : begin_(begin), bytes_(bytes) {}
-
-  std::byte* const begin_;
-  const std::uint64_t bytes_;
-  gpu::Registration registration_;
-};
-
 class DeviceLane {
  public:
+  /// What queued work uses.
+  struct Used {
+    std::unique_ptr<gpu::HostPages> rows;
+    gpu::Digester::Job digests;
+  };
+
   /// `ordinal` is for messages.
   static Result<std::unique_ptr<DeviceLane>> open(std::int32_t ordinal, std::shared_ptr<gpu::Device> device);
 
   gpu::Device& device() { return *device_; }
   const std::shared_ptr<gpu::Device>& shared_device() const { return device_; }
   gpu::StreamHandle stream() const { return stream_.handle(); }
+  /// For what the trainer's stream does not wait for.
+  gpu::StreamHandle stream_behind() const { return behind_.handle(); }
 
   /// Registers the slabs that are new: `slabs` only grows. An error when the device is lost.
-  Status register_slabs(std::span<const Bytes> slabs);
+  Status register_slabs(std::span<const Bytes> slabs) FRESHET_EXCLUDES(mutex_);
   /// Whether `from` begins in memory that this device reads. The error names the tensor.
   Status check(const TensorCopy& copy);
-  /// What our stream gets from now on runs after all that `theirs` has so far.
+  /// What stream() gets from now on runs after all that `theirs` has so far.
   Status follow(gpu::StreamHandle theirs);
-  /// Queues the copies on our stream. `pages` gets what the queued work reads.
-  Status queue(std::span<const TensorCopy> copies, std::vector<std::unique_ptr<RowPages>>& pages);
-
-  /// Pages that no queued work reads. Any thread.
-  void give_back(std::vector<std::unique_ptr<RowPages>> pages) FRESHET_EXCLUDES(mutex_);
+  /// Queues the copies on one of our streams. Any thread.
+  Status queue(gpu::StreamHandle stream, std::span<const TensorCopy> copies, Used& used) FRESHET_EXCLUDES(mutex_);
+  /// Queues the digests of memory of this device, on stream(). Where the device cannot form them, used.digests is not
+  /// whole, and the log says once why. An error when the device is lost.
+  Status digest(std::span<const Bytes> ranges, Used& used);
+  /// What no queued work uses any more. Any thread.
+  void give_back(Used used);
 
  private:
-  DeviceLane(std::int32_t ordinal, std::shared_ptr<gpu::Device> device, gpu::Stream stream)
-      : ordinal_(ordinal), device_(std::move(device)), stream_(std::move(stream)) {}
+  DeviceLane(std::int32_t ordinal, std::shared_ptr<gpu::Device> device, gpu::Stream stream, gpu::Stream behind)
+      : ordinal_(ordinal),
+        device_(std::move(device)),
+        stream_(std::move(stream)),
+        behind_(std::move(behind)),
+        digester_(device_) {}
 
-  bool is_registered(Bytes memory) const;
-  bool is_for_launch(const TensorCopy& copy) const;
-  Result<std::unique_ptr<RowPages>> take_pages(std::uint64_t bytes) FRESHET_EXCLUDES(mutex_);
+  bool is_registered(Bytes memory) const FRESHET_REQUIRES(mutex_);
+  std::vector<bool> choose_for_launch(std::span<const TensorCopy> copies) const FRESHET_EXCLUDES(mutex_);
   /// False: this device launches no kernel, and each copy is the driver's.
-  Result<bool> launch(std::vector<gpu::CopyTensor> rows, std::vector<std::unique_ptr<RowPages>>& pages);
+  Result<bool> launch(gpu::StreamHandle stream, std::vector<gpu::CopyTensor> rows, Used& used) FRESHET_EXCLUDES(mutex_);
   Error named(const TensorCopy& copy, Error error) const;
 
   const std::int32_t ordinal_;
   const std::shared_ptr<gpu::Device> device_;
   gpu::Stream stream_;
-  std::size_t slabs_known_ = 0;
-  std::vector<Bytes> registered_;
+  gpu::Stream behind_;
+  gpu::HostPagePool pages_;
+  gpu::Digester digester_;
   std::vector<gpu::Registration> registrations_;
   bool said_refused_ = false;
-  bool launches_ = true;
+  bool digests_ = true;
+  bool said_no_digests_ = false;
 
-  Mutex mutex_;
-  std::vector<std::unique_ptr<RowPages>> free_pages_ FRESHET_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;
+  std::size_t slabs_known_ FRESHET_GUARDED_BY(mutex_) = 0;
+  std::vector<Bytes> registered_ FRESHET_GUARDED_BY(mutex_);
+  bool launches_ FRESHET_GUARDED_BY(mutex_) = true;
 };
 
 }  // namespace freshet

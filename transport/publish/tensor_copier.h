@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/base/digest.h"
@@ -24,13 +25,13 @@ class Device;
 struct TensorCopy {
   MutableBytes to;                     ///< Host memory.
   Bytes from;                          ///< As long as `to`, in memory that the copier takes.
-  const TensorView* tensor = nullptr;  ///< Whose bytes `from` are; good until issue() returns.
-  /// Not empty: memory of the device that `from` lies in, as long as `to`. The bytes are copied there first, and from
-  /// there to `to`.
+  const TensorView* tensor = nullptr;  ///< Whose bytes `from` are; good until issue() returns. Null for bring().
+  /// Not empty: memory of the device that `from` lies in, as long as `to`. issue() copies the bytes there, and leaves
+  /// `to` to bring().
   MutableBytes via = {};
 };
 
-/// One thread at a time calls issue().
+/// One thread at a time calls issue(). bring() may run beside it.
 ///
 /// A tensor may be written again when its copy is complete. A copier that completes before issue() returns leaves the
 /// caller nothing to wait for. Any other copier makes the tensors' next writer wait by the means of their memory (the
@@ -59,6 +60,11 @@ class TensorCopier {
   /// Copies to one place run in the order of the calls. An error: these copies come to nothing, and `done` is called
   /// all the same, at the latest when the last of them that was begun has ended.
   virtual Status issue(std::vector<TensorCopy> copies, Done done) = 0;
+  /// Copies from device memory that issue() has filled (`via`, now `from`) to host memory, and waits. REQUIRES: all of
+  /// it lies on one device; the issue() that filled it is complete. Any thread; the copier lives.
+  virtual Status bring(std::span<const TensorCopy> /*copies*/) {
+    return fail(Code::unsupported, "this copier has no GPU");
+  }
 };
 
 }  // namespace freshet

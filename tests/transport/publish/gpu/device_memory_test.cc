@@ -167,9 +167,13 @@ TEST_P(DeviceMemoryPublish, AnUnchangedTensorKeepsItsSegment) {
   const gpu::Stream step = must(trainer_->create_stream());
   take(model, step.handle());
   const Snapshot before = subscriber_->snapshot();
+  const std::uint64_t brought = host_ != nullptr ? host_->bytes_to_host() : 0;
   model.write(step.handle(), 4, 99);
   const auto receipt = must(publisher_->publish(model.views(step.handle()), {}));
   expect_served(receipt.version, model.values());
+  if (host_ != nullptr) {
+    EXPECT_LT(host_->bytes_to_host() - brought, kSizesOnDevice[4] + 4096) << "equal tensors crossed the bus";
+  }
   const Snapshot after = subscriber_->snapshot();
   expect_on_device(after, model.values());
   for (std::uint32_t i = 0; i < model.size(); ++i) {

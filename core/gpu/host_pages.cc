@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/gpu/host_pages.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "core/base/format.h"
+
+namespace freshet::gpu {
+namespace {
+
+constexpr std::uint64_t kHostPagesMin = std::uint64_t{64} << 10;
+constexpr std::uint64_t kHostPageUnit = 4096;
+
+}  // namespace
+
+Result<std::unique_ptr<HostPages>> HostPages::make(Device& device, std::uint64_t bytes) {
+  const std::uint64_t whole = (std::max(bytes, kHostPagesMin) + kHostPageUnit - 1) / kHostPageUnit * kHostPageUnit;
+  void* const mapped = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return fail_errno(errno, format("map {} bytes for a device's tables", whole));
+  std::unique_ptr<HostPages> pages(new HostPages(static_cast<std::byte*>(mapped), whole));
+  FRESHET_ASSIGN(pages->registration_, device.register_host(mapped, whole, HostAccess::read_write));
+  return pages;
+}
+
+HostPages::~HostPages() {
+  registration_ = Registration();
+  ::munmap(begin_, bytes_);
+}
+
+Result<std::unique_ptr<HostPages>> HostPagePool::take(Device& device, std::uint64_t bytes) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = std::ranges::find_if(free_, [&](const auto& pages) { return pages->bytes() >= bytes; });
+    if (found != free_.end()) {
+      auto pages = std::move(*found);
+      free_.erase(found);
+      return pages;
+    }
+  }
+  return HostPages::make(device, bytes);
+}
+
+void HostPagePool::give_back(std::unique_ptr<HostPages> pages) {
+  if (pages == nullptr) return;
+  MutexLock lock(mutex_);
+  free_.push_back(std::move(pages));
+}
+
+}  // namespace freshet::gpu

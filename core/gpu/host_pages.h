@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// Host memory that a driver knows, for what goes to a device beside tensors: tables for kernels, and their results.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/base/mutex.h"
+#include "core/gpu/device.h"
+
+namespace freshet::gpu {
+
+/// Immutable; the bytes are the holder's.
+class HostPages {
+ public:
+  /// Of `bytes` or more. Errors are those of Device::register_host(), and of the system.
+  static Result<std::unique_ptr<HostPages>> make(Device& device, std::uint64_t bytes);
+  /// REQUIRES: no queued work has them.
+  ~HostPages();
+  HostPages(const HostPages&) = delete;
+  HostPages& operator=(const HostPages&) = delete;
+
+  std::byte* begin() const { return begin_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  HostPages(std::byte* begin, std::uint64_t bytes) : begin_(begin), bytes_(bytes) {}
+
+  std::byte* const begin_;
+  const std::uint64_t bytes_;
+  Registration registration_;
+};
+
+/// Pages that are used again and again: the driver takes its time to register new ones. Any thread.
+class HostPagePool {
+ public:
+  Result<std::unique_ptr<HostPages>> take(Device& device, std::uint64_t bytes) FRESHET_EXCLUDES(mutex_);
+  /// REQUIRES: no queued work has them.
+  void give_back(std::unique_ptr<HostPages> pages) FRESHET_EXCLUDES(mutex_);
+
+ private:
+  Mutex mutex_;
+  std::vector<std::unique_ptr<HostPages>> free_ FRESHET_GUARDED_BY(mutex_);
+};
+
+}  // namespace freshet::gpu

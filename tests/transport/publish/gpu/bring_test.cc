@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// What crosses the bus of a version in a GPU's memory: nothing of equal tensors, and the others after their digests.
+
+#include <atomic>
+#include <iostream>
+#include <random>
+
+#include "core/base/mutex.h"
+#include "tests/transport/publish/gpu/device_lab.h"
+#include "transport/publish/capture.h"
+#include "transport/publish/device_copier.h"
+
+namespace freshet::test {
+namespace {
+
+using gpu::must;
+
+/// A copier of a GPU whose bus fails when the test says so.
+class BrokenBus final : public TensorCopier {
+ public:
+  explicit BrokenBus(std::shared_ptr<gpu::Platform> platform) : copier_(std::move(platform)) {}
+  MemoryKind memory_kind() const override { return copier_.memory_kind(); }
+  void add_slab(Bytes memory) override { copier_.add_slab(memory); }
+  Result<std::shared_ptr<gpu::Device>> device_of(std::int32_t ordinal) override { return copier_.device_of(ordinal); }
+  void end() override { copier_.end(); }
+  Status issue(std::vector<TensorCopy> copies, Done done) override {
+    return copier_.issue(std::move(copies), std::move(done));
+  }
+  Status bring(std::span<const TensorCopy> copies) override {
+    if (is_broken) return fail(Code::io_error, "the device fell off the bus");
+    for (const TensorCopy& copy : copies) bytes += copy.from.size();
+    return copier_.bring(copies);
+  }
+
+  std::atomic<bool> is_broken = false;
+  std::atomic<std::uint64_t> bytes = 0;
+
+ private:
+  DeviceCopier copier_;
+};
+
+/// A loop on a host device that captures versions, and a receiver that compares each with the values of its step.
+class BringRun {
+ public:
+  BringRun(std::uint64_t seed, const std::vector<std::uint64_t>& sizes, int compute_major = 8)
+      : platform_(std::make_shared<gpu::HostPlatform>(gpu::HostOptions{.seed = seed, .compute_major = compute_major})),
+        device_(must(platform_->open(gpu::host_device_uuid(0)))),
+        model_(device_, sizes),
+        stream_(must(device_->create_stream())) {
+    auto bus = std::make_unique<BrokenBus>(platform_);
+    bus_ = bus.get();
+    std::vector<TensorSpec> specs;
+    for (const TensorView& view : model_.views(stream_.handle())) specs.push_back(view.spec);
+    const auto on_failed = [this](std::uint64_t ticket, const Error&) {
+      MutexLock lock(mutex_);
+      failed_.push_back(ticket);
+    };
+    capture_ = must(Capture::open(
+        {.name = "test", .arena_copies = 8, .lock_memory = false, .device_memory = {.copies = 8}},
+        {.on_sealed = [this](const SealedCapture& sealed) { return on_sealed(sealed); }, .on_failed = on_failed},
+        /*copier=*/nullptr, std::move(bus)));
+    must(capture_->prepare(*must(Architecture::guess_chain(specs))));
+  }
+  ~BringRun() { capture_.reset(); }
+
+  DeviceModel& model() { return model_; }
+  gpu::StreamHandle stream() const { return stream_.handle(); }
+  BrokenBus& bus() { return *bus_; }
+
+  void take(Capture::Kind kind, const std::vector<std::uint32_t>& indices = {}) {
+    {
+      MutexLock lock(mutex_);
+      values_.push_back(model_.values());
+    }
+    const auto views = model_.views(stream());
+    must(capture_->capture({.ticket = ++tickets_, .tensors = views, .kind = kind, .indices = indices}));
+    must(capture_->wait_idle(kPatience));
+  }
+  std::uint64_t tickets() const { return tickets_; }
+  std::vector<std::uint64_t> failed() {
+    MutexLock lock(mutex_);
+    return failed_;
+  }
+  /// Nothing is in flight: what is not free is the newest version's.
+  void expect_only_the_newest_is_held() {
+    MutexLock lock(mutex_);
+    capture_->free(newest_.segments);
+    const SlabArena::Stat host = capture_->stat();
+    EXPECT_EQ(host.arena_free_bytes, host.arena_bytes);
+    const SlabArena::Stat on_device = capture_->device_arena().slabs().stat();
+    EXPECT_EQ(on_device.arena_free_bytes, on_device.arena_bytes);
+    newest_ = {};
+  }
+
+ private:
+  /// On the worker.
+  bool on_sealed(const SealedCapture& sealed) {
+    MutexLock lock(mutex_);
+    const Values& values = values_.at(sealed.ticket - 1);
+    for (std::uint32_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(same_bytes(capture_->bytes(sealed.places[i]), values[i]))
+          << "ticket " << sealed.ticket << ", tensor " << i;
+      EXPECT_EQ(sealed.digests[i], digest_of(values[i]));
+    }
+    std::vector<SegmentIndex> unnamed;
+    for (const SegmentIndex segment : newest_.segments) {
+      if (std::ranges::find(sealed.segments, segment) == sealed.segments.end()) unnamed.push_back(segment);
+    }
+    capture_->free(unnamed);
+    newest_ = sealed;
+    return true;
+  }
+
+  const std::shared_ptr<gpu::HostPlatform> platform_;
+  const std::shared_ptr<gpu::Device> device_;
+  DeviceModel model_;
+  const gpu::Stream stream_;
+  BrokenBus* bus_ = nullptr;
+  std::uint64_t tickets_ = 0;
+
+  Mutex mutex_;
+  std::vector<Values> values_ FRESHET_GUARDED_BY(mutex_);  ///< By ticket.
+  std::vector<std::uint64_t> failed_ FRESHET_GUARDED_BY(mutex_);
+  SealedCapture newest_ FRESHET_GUARDED_BY(mutex_);
+
+  std::unique_ptr<Capture> capture_;  ///< Last: its worker uses the rest.
+};
+
+using BringTickets = std::vector<std::uint64_t>;
+constexpr auto kBringCompared = Capture::Kind::find;
+constexpr auto kBringNamed = Capture::Kind::only;
+
+const std::uint64_t kBringSeed = from_environment("FRESHET_GPU_SEED", 1);
+
+TEST(DeviceBring, EqualTensorsStayOnTheDevice) {
+  BringRun run(kBringSeed, {5000, 0, 240, 241, 3000});
+  run.model().write(run.stream(), 1);
+  run.take(kBringCompared);
+  EXPECT_EQ(run.bus().bytes, 5000U + 240 + 241 + 3000);
+  run.take(kBringCompared);
+  EXPECT_EQ(run.bus().bytes, 5000U + 240 + 241 + 3000);
+  run.model().write(run.stream(), 2, 7);
+  run.model().write(run.stream(), 4, 8);
+  run.take(kBringCompared);
+  EXPECT_EQ(run.bus().bytes, 5000U + 2 * 240 + 241 + 2 * 3000);
+  EXPECT_EQ(run.failed(), BringTickets{});
+  run.expect_only_the_newest_is_held();
+}
+
+TEST(DeviceBring, WhatTheLoopSaysChangedIsBroughtThoughItIsEqual) {
+  BringRun run(kBringSeed, {5000, 300});
+  run.model().write(run.stream(), 1);
+  run.take(kBringNamed, {0});
+  EXPECT_EQ(run.bus().bytes, 5300U);
+  run.take(kBringNamed, {1});
+  EXPECT_EQ(run.bus().bytes, 5600U);
+  run.take(Capture::Kind::all);
+  EXPECT_EQ(run.bus().bytes, 10'900U);
+  run.expect_only_the_newest_is_held();
+}
+
+TEST(DeviceBring, AVersionWhoseBytesDoNotComeIsNone) {
+  BringRun run(kBringSeed, {5000, 300});
+  run.bus().is_broken = true;
+  run.model().write(run.stream(), 1);
+  run.take(kBringCompared);
+  EXPECT_EQ(run.failed(), BringTickets{1});
+  run.bus().is_broken = false;
+  run.take(kBringNamed, {});
+  EXPECT_EQ(run.failed(), BringTickets{1}) << "the second took what the first lost";
+  run.bus().is_broken = true;
+  run.model().write(run.stream(), 1, 2);
+  run.take(kBringCompared);
+  run.bus().is_broken = false;
+  // The digests are those of the version that came to nothing: they are nobody's.
+  run.take(kBringCompared);
+  EXPECT_EQ(run.failed(), (BringTickets{1, 3}));
+  run.expect_only_the_newest_is_held();
+}
+
+TEST(DeviceBring, WithoutKernelsTheHostDigestsWhatItBrought) {
+  BringRun run(kBringSeed, {5000, 0, 300}, /*compute_major=*/7);
+  run.model().write(run.stream(), 1);
+  run.take(kBringCompared);
+  run.model().write(run.stream(), 0, 2);
+  run.take(kBringCompared);
+  EXPECT_EQ(run.bus().bytes, 2 * 5300U) << "nobody knew before that one was equal";
+  run.bus().is_broken = true;
+  run.take(kBringCompared);
+  run.bus().is_broken = false;
+  run.take(kBringCompared);
+  EXPECT_EQ(run.failed(), BringTickets{3});
+  run.expect_only_the_newest_is_held();
+}
+
+TEST(DeviceBring, RandomStepsOverABusThatFailsLoseNothing) {
+  for (const std::uint64_t seed : {kBringSeed, std::uint64_t{std::random_device()()}}) {
+    SCOPED_TRACE(testing::Message() << "FRESHET_GPU_SEED=" << seed);
+    std::mt19937_64 random(seed);
+    BringRun run(seed, {10, 64, 4096, 5000, 0, 2000, 300}, random() % 4 == 0 ? 7 : 8);
+    run.model().write(run.stream(), seed);
+    for (int step = 0; step < 60 && !testing::Test::HasFailure(); ++step) {
+      std::vector<std::uint32_t> touched;
+      for (std::uint32_t i = 0; i < run.model().size(); ++i) {
+        if (random() % 3 != 0) continue;
+        run.model().write(run.stream(), i, random() % 3);  // Often as before.
+        touched.push_back(i);
+      }
+      run.bus().is_broken = random() % 4 == 0;
+      run.take(static_cast<Capture::Kind>(random() % 3), touched);
+    }
+    EXPECT_FALSE(run.failed().empty());
+    EXPECT_LT(run.failed().size(), run.tickets());
+    run.expect_only_the_newest_is_held();
+  }
+}
+
+}  // namespace
+}  // namespace freshet::test
