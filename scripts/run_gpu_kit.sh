@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the test programs of the path through GPUs, and prints last what ran where. scripts/test_gpu.sh starts it here, and packs
-# it as run.sh for a machine that has only a driver. The real device comes first, since its minutes are short. The environment
-# variable FRESHET_GPU_SEED chooses the orders of the host device.
+# Runs the test programs of the path through GPUs and its benchmark, and prints last what ran where. scripts/test_gpu.sh starts
+# it here, and packs it as run.sh for a machine that has only a driver. The real device comes first, since its minutes are short.
+# The environment variable FRESHET_GPU_SEED chooses the orders of the host device.
 #
-# usage: run.sh                      what lies beside it, in tests/ and lib/
-#        run.sh FOLDER PROGRAM…      these programs in FOLDER/tests
+# usage: run.sh                      what lies beside it, in tests/, bin/benchmarks/ and lib/
+#        run.sh FOLDER PROGRAM…      these programs in FOLDER/tests, and FOLDER/bin/benchmarks/gpu
 set -uo pipefail
 
 if [ $# -gt 0 ]; then
@@ -50,7 +50,12 @@ run() {
 }
 
 lines=()
-run "real device" 'Driver/*:GpuDriver.*'
-run "host device and the rest" '-Driver/*:GpuDriver.*'
+run "real device" 'Driver/*:*/driver:GpuDriver.*'
+# Without a device each row of it says why it was not measured.
+if ! timeout "$seconds_max" "$folder/bin/benchmarks/gpu"; then
+  failed=1
+  lines+=("benchmark: failed, or stopped after $seconds_max seconds")
+fi
+run "host device and the rest" '-Driver/*:*/driver:GpuDriver.*'
 printf '== %s\n' "${lines[@]}"
 exit "$failed"

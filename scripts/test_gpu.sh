@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests of the path through GPUs (label gpu): on the real device where there is one, and on the host device. Prints
-# each case as it ends, and last what ran where. Exit code 0 when nothing failed.
+# Runs the tests of the path through GPUs (label gpu), on the real device where there is one and on the host device, and the
+# benchmark of this path. Prints each case as it ends, the benchmark's table, and last what ran where. Exit code 0 when nothing
+# failed.
 #
 # usage: scripts/test_gpu.sh              builds the release's test programs, and runs them here
 #        scripts/test_gpu.sh --kit FILE   packs them into FILE (.tar.xz), for a machine that has only a driver:
@@ -27,17 +28,19 @@ esac
 configure release > /dev/null
 mapfile -t programs < <(ninja -C "$root/build" -t targets all | sed -n 's/^\(gpu_[a-z_]*\): phony$/\1/p' | sort -u)
 [ ${#programs[@]} -gt 0 ] || { echo "test_gpu.sh: the build has no program gpu_*" >&2; exit 1; }
-build_preset release "${programs[@]}"
+benchmark=bin/benchmarks/gpu  # In the build folder, and in the kit.
+build_preset release "${programs[@]}" gpu
 
-# pack FOLDER: programs in tests/, where they look for each other, and their libraries in lib/, but for those of the C library:
-# they must be the machine's own, as its driver wants them. Those of a machine as new as this one, or newer, will do.
+# pack FOLDER: the programs where they are in the build folder, since they look for each other, and their libraries in lib/, but
+# for those of the C library: they must be the machine's own, as its driver wants them. Those of a machine as new as this one, or
+# newer, will do.
 pack() {
   local folder=$1 program library
-  mkdir -p "$folder/tests" "$folder/lib"
-  for program in "${programs[@]}"; do
-    [ -x "$root/build/tests/$program" ] || continue
-    strip -o "$folder/tests/$program" "$root/build/tests/$program"
-    ldd "$root/build/tests/$program" | sed -n 's|.* => \(/[^ ]*\) (0x.*|\1|p' >> "$folder/libraries"
+  mkdir -p "$folder/tests" "$folder/${benchmark%/*}" "$folder/lib"
+  for program in "${programs[@]/#/tests/}" "$benchmark"; do
+    [ -x "$root/build/$program" ] || continue
+    strip -o "$folder/$program" "$root/build/$program"
+    ldd "$root/build/$program" | sed -n 's|.* => \(/[^ ]*\) (0x.*|\1|p' >> "$folder/libraries"
   done
   sort -u "$folder/libraries" | while read -r library; do
     case "${library##*/}" in

@@ -21,6 +21,7 @@ class Report {
   /// Left out of the JSON when it is not finite (a peer is missing).
   void set_ratio(const std::string& name, double value) { ratios_[name] = value; }
   void skip(const std::string& subject, const std::string& reason) { skipped_[subject] = reason; }
+  bool has_ratio(const std::string& name) const { return ratios_.contains(name); }
 
   /// NaN when there is no such row.
   double median(const std::string& case_name, const std::string& subject) const;
