@@ -21,6 +21,8 @@ namespace {
 struct Options {
   SearchOptions search{.trainer = {.epoch = std::chrono::milliseconds(20)}};
   std::string repository;
+  SecurityOptions security;
+  std::string ledger;
   std::string report = "nas_evolution_report";
   double epoch_ms = 20;
   double patience_s = 30;
@@ -162,7 +164,8 @@ Status run(const Options& options) {
   std::error_code error;
   std::filesystem::create_directories(options.report, error);
   if (error) return fail(Code::io_error, format("{}: {}", options.report, error.message()));
-  FRESHET_ASSIGN(const auto repository, open_repository(options.repository, {.access = RepositoryAccess::create}));
+  FRESHET_ASSIGN(const auto repository, open_repository(options.repository, {.access = RepositoryAccess::create,
+                                                                             .security = options.security}));
   const auto before = candidates_in(*repository, options.search.prefix);
   if (!before) return fail(Error(before.error()).with_context("look for candidates of an earlier run"));
   if (*before != 0) {
@@ -173,7 +176,13 @@ Status run(const Options& options) {
                options.repository, *before, options.search.prefix));
   }
   const auto space = make_dense_skip_space();
-  Search search(*repository, *space, options.search);
+  std::optional<Ledger> ledger;
+  if (!options.ledger.empty()) {
+    FRESHET_ASSIGN(ledger, Ledger::open(options.ledger));
+  }
+  SearchOptions search_options = options.search;
+  search_options.ledger = ledger ? &*ledger : nullptr;
+  Search search(*repository, *space, search_options);
   const bool progress = !options.json;
   FRESHET_ASSIGN(const SearchSummary summary, search.run([&](const SearchSummary& so_far, const Evaluation& last) {
     if (!progress || so_far.candidates % 20 != 0) return;
@@ -208,6 +217,10 @@ int main(int count, char** words) {
       "of\n"
       "several providers is away, it goes on with the others.");
   app.add_option("--repo", options.repository, "folder or address (default: a folder in the report's)");
+  CLI::Option* const keys = app.add_option("--keys", options.security.key_file, "this side's keys, for an address");
+  app.add_option("--server-key", options.security.server_key, "the provider's public key, or its NAME.pub")
+      ->needs(keys);
+  app.add_option("--ledger", options.ledger, "a file for the name and the SHA-256 of each version that was stored");
   app.add_option("--report", options.report, "folder for the summary and the drawn lineage")->capture_default_str();
   app.add_option("--candidates", options.search.candidates)->check(CLI::Range(1, 1'000'000))->capture_default_str();
   app.add_option("--workers", options.search.workers)->check(CLI::Range(1, 256))->capture_default_str();

@@ -83,12 +83,14 @@ Status Search::evaluate_one(std::uint64_t id, const Genes& genes) {
   const auto wait = [](std::chrono::nanoseconds training) { std::this_thread::sleep_for(training); };
   auto result = evaluate(repository_, candidate, trainer_, id, name, wait, options_.patience);
   if (!result) return fail(std::move(result).error().with_context(name));
+  const bool is_stored = !result->finished.version.model.empty();
+  if (is_stored && options_.ledger) FRESHET_TRY(options_.ledger->stored(result->finished.version, candidate));
 
   SearchSummary so_far;
   {
     const MutexLock lock(mutex_);
     count(*result);
-    if (result->finished.version.model.empty()) return {};
+    if (!is_stored) return {};
     members_[id] = result->finished.version;
     if (const auto oldest = evolution_.tell({.id = id, .genes = genes, .quality = result->outcome.quality})) {
       const auto member = members_.extract(oldest->id);
@@ -139,6 +141,7 @@ Status Search::retire_dropped(Turn turn) {
   std::vector<VersionName> left;
   std::uint64_t retired = 0;
   for (const VersionName& version : dropped) {
+    if (options_.ledger) FRESHET_TRY(options_.ledger->retiring(version));
     const auto report = repository_.retire(version, {.wait = is_last ? kLastWait : Duration::zero()});
     if (report || report.error().code() == Code::not_found) {  // An earlier turn's answer may have been lost.
       ++retired;

@@ -12,6 +12,7 @@
 
 #include "core/base/mutex.h"
 #include "core/base/result.h"
+#include "examples/nas_evolution/ledger.h"
 #include "examples/nas_evolution/trainer.h"
 #include "examples/nas_evolution/worker.h"
 #include "examples/nas_spaces/spaces.h"
@@ -28,6 +29,7 @@ struct SearchOptions {
   bool retire = true;
   std::string prefix = "candidate";  ///< Candidate 7 is put as the model "candidate-7"; with "-2" and so on behind it
                                      ///< when it had to be put again.
+  const Ledger* ledger = nullptr;    ///< Where the search writes down what was stored and retired; null: nowhere.
 };
 
 /// What the best candidate so far goes by: "candidate-174@best". An alias keeps its version from being retired.

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A SeaweedFS server on a host of its own, which can be killed and started again; and its count of requests."""
+import json
+import os
+import re
+import signal
+import sys
+import time
+
+from processes import Failure, Process, wait_until
+
+OWNER_KEYS = {"AWS_ACCESS_KEY_ID": "owner", "AWS_SECRET_ACCESS_KEY": "owner-secret"}
+READER_KEYS = {"AWS_ACCESS_KEY_ID": "reader", "AWS_SECRET_ACCESS_KEY": "reader-secret"}
+BUCKET = "freshet"
+S3_PORT, FILER_PORT, METRICS_PORT = 8333, 8888, 9324
+# A process of a host asks: this one stands outside of all hosts.
+ASK = """
+import sys, urllib.error, urllib.request
+try:
+    answer = urllib.request.urlopen(urllib.request.Request(sys.argv[2], method=sys.argv[1]), timeout=20)
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.status)
+sys.stdout.write(answer.read().decode(errors="replace"))
+"""
+
+
+class SeaweedFS:
+    def __init__(self, host, program, folder):
+        self.host, self.folder = host, os.path.join(folder, "store")
+        os.mkdir(self.folder)
+        self.endpoint = f"http://{host.address}:{S3_PORT}"
+        identities = [{"name": "owner", "credentials": [key_of(OWNER_KEYS)], "actions": ["Admin", "Read", "Write", "List"]},
+                      {"name": "reader", "credentials": [key_of(READER_KEYS)],
+                       "actions": [f"Read:{BUCKET}", f"List:{BUCKET}"]}]
+        rights = os.path.join(folder, "s3.json")
+        with open(rights, "w", encoding="utf-8") as file:
+            json.dump({"identities": identities}, file)
+        self.words = [program, "-logtostderr=true", "server", f"-dir={self.folder}", f"-ip={host.address}",
+                      f"-ip.bind={host.address}", "-filer", "-s3", f"-s3.config={rights}", f"-s3.port={S3_PORT}",
+                      f"-filer.port={FILER_PORT}", f"-metricsPort={METRICS_PORT}", "-volume.max=40",
+                      "-master.volumeSizeLimitMB=256", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+        self.log = os.path.join(folder, "store.log")
+        self.process = None
+
+    def start(self):
+        """The seconds until it answers."""
+        began = time.monotonic()
+        self.process = Process(self.host, self.words, self.log)
+        wait_until(self._is_up, "the store answers")
+        return time.monotonic() - began
+
+    def kill(self):
+        self.process.end(signal.SIGKILL)
+
+    def _ask(self, port, path, method="GET"):
+        """The status and the body; None while nothing listens."""
+        code, out, _ = self.host.run([sys.executable, "-c", ASK, method, f"http://{self.host.address}:{port}{path}"])
+        status, _, body = out.partition("\n")
+        return (int(status), body) if code == 0 else None
+
+    def _is_up(self):
+        if not self.process.lives:
+            raise Failure(f"weed does not come up: {self.process.last_words()}")
+        made = self._ask(FILER_PORT, f"/buckets/{BUCKET}/", "POST")
+        # Without a signature the store refuses, once it has read who may do what.
+        refused = self._ask(S3_PORT, f"/{BUCKET}")
+        return made is not None and made[0] in (200, 201, 409) and refused is not None and refused[0] == 403
+
+    def requests(self):
+        """How many requests the store has answered: {kind: count}."""
+        counts = {}
+        answer = self._ask(METRICS_PORT, "/metrics")
+        for line in (answer[1] if answer else "").splitlines():
+            found = re.match(r'SeaweedFS_s3_request_total\{.*type="(\w+)".*\} (\S+)$', line)
+            if found:
+                counts[found[1]] = counts.get(found[1], 0) + int(float(found[2]))
+        return counts
+
+
+def key_of(keys):
+    return {"accessKey": keys["AWS_ACCESS_KEY_ID"], "secretKey": keys["AWS_SECRET_ACCESS_KEY"]}
