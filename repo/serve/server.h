@@ -66,6 +66,10 @@ class RepositoryServer {
   /// folder does not end in the middle of other processes' calls. The stop token ends the wait.
   virtual void drain(Duration at_most, const std::stop_token& stop = {}) = 0;
 
+  /// Answers nobody from here on, as a stopped process: clients and standbys look for another server at once. Running
+  /// calls go on, unheard. For an owner that may own no more, and whose calls wait for a store that does not answer.
+  virtual void fall_silent() = 0;
+
   struct Stat {
     std::size_t clients = 0;
     std::size_t calls = 0;  ///< Running calls.

@@ -170,7 +170,8 @@ class BucketProvider {
     FRESHET_ASSIGN(server_, RepositoryServer::open(*repository_, server_options()));
     FRESHET_TRY(tell(false));
     repository_->prepare_match();
-    // An owner that lost the store answers its clients nothing. It stands by, so that a standby sees it and takes over.
+    // An owner that lost the store answers its clients errors, and falls silent, so that a standby takes over. Calls
+    // that wait for the store keep this provider from standing by for some time more.
     Time current = system_clock().now();
     while (member.owns() && !member.error()) {
       if (program_.interrupt.wait_until(deadline_in(kOwnerLook))) return {};
@@ -178,8 +179,9 @@ class BucketProvider {
       if (member.check_current()) {
         current = now;
       } else if (now - current >= kOwnerOpens) {
-        program_.out.log(format("{}: the store does not answer the owner; this provider stands by",
-                                printable(program_.repository)));
+        program_.out.log(
+            format("{}: the store does not answer the owner; this provider stands by", printable(program_.repository)));
+        server_->fall_silent();
         return {};
       }
     }

@@ -7,6 +7,7 @@
 #include <latch>
 #include <memory>
 
+#include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/serve/hooked_backend.h"
 #include "tests/repo/serve/raw_client.h"
@@ -65,6 +66,34 @@ TEST(EndedCalls, WhatWasNotBegunIsNotDone) {
     EXPECT_TRUE(answer_in<AskVerify>(*answer));
   }
   EXPECT_EQ(reads, kSlowThreads + 1);
+}
+
+TEST(EndedCalls, AServerFallsSilentBesideACallThatRuns) {
+  auto hooked = std::make_unique<HookedBackend>(make_memory_backend());
+  HookedBackend& backend = *hooked;
+  const auto local = open_or_die(std::move(hooked));
+  std::mt19937_64 random(4);
+  ASSERT_TRUE(put(*local, make_version("net", test_id(1), test_architecture({100}), nullptr, {}, random)));
+  std::latch reads(1);
+  std::latch may_read(1);
+  backend.before_reads([&]() -> Status {
+    reads.count_down();
+    may_read.wait();
+    return {};
+  });
+  const TemporaryFolder folder;
+  const auto server =
+      RepositoryServer::open(*local, {.address = "ipc://" + folder.path() + "/socket", .security = {}, .moves = true});
+  ASSERT_TRUE(server) << server.error().message();
+  const auto watch = ServerWatch::of((*server)->address(), {});
+  EXPECT_TRUE(came_true([&] { return watch->look() == ServerWatch::Seen::owner; }));
+  RawClient client((*server)->address());
+  client.hello();
+  client.say(request(2, AskVerify{VersionName{.model = "net", .number = 1}}));
+  reads.wait();
+  (*server)->fall_silent();
+  EXPECT_TRUE(came_true([&] { return watch->look() == ServerWatch::Seen::silent; }));
+  may_read.count_down();
 }
 
 }  // namespace
