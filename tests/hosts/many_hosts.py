@@ -22,7 +22,8 @@ from store import BUCKET, OWNER_KEYS, READER_KEYS, SeaweedFS
 
 PROVIDER_PORT = 7080
 WORKERS = 4
-FAULTS = ("kill owner", "end owner", "stop owner", "kill standby", "stop standby", "kill worker", "stop worker", "kill store")
+FAULTS = ("kill owner", "end owner", "stop owner", "cut owner", "kill standby", "stop standby", "cut standby", "kill both",
+          "kill worker", "stop worker", "kill store", "stop store")
 # A client's errors that say "later": exit code 5, unavailable or timed out.
 LATER = 5
 DONE = 0
@@ -202,8 +203,8 @@ class Run:
         ended = time.monotonic()
         if code != 130:
             raise Failure(f"the owner that was ended has exit code {code}: {owner.process.last_words()}")
-        self.note("orderly end of an owner", ended - began)
-        self.takeover(began, "takeover after SIGTERM")
+        self.note("orderly end: SIGTERM to the owner's end", ended - began)
+        self.takeover(began, "orderly end: SIGTERM to the takeover")
         self.pause(0, 3)
         owner.start()
 
@@ -213,6 +214,25 @@ class Run:
         self.takeover(began, "takeover after SIGSTOP")
         self.pause(0, 5)
         owner.process.signal(signal.SIGCONT)
+
+    def cut_owner(self):
+        """The owner loses the store, and nobody else does."""
+        owner = self.owner()
+        with owner.host.cut_from(self.store.host):
+            self.takeover(time.monotonic(), "takeover after the owner lost the store")
+            self.pause(0, 5)
+
+    def cut_standby(self):
+        """The standby does not reach the owner. Both reach the store."""
+        with self.standby().host.cut_from(self.owner().host):
+            self.pause(1, 12)
+
+    def kill_both(self):
+        for one in self.providers:
+            one.process.end(signal.SIGKILL)
+        self.pause(0, 3)
+        for one in self.random.sample(self.providers, 2):
+            one.start()
 
     def kill_standby(self):
         standby = self.standby()
@@ -242,6 +262,11 @@ class Run:
         self.store.kill()
         self.pause(0, 8)
         self.note("start of a killed store", self.store.start())
+
+    def stop_store(self):
+        self.store.process.signal(signal.SIGSTOP)
+        self.pause(1, 15)
+        self.store.process.signal(signal.SIGCONT)
 
     def pause(self, at_least, at_most):
         time.sleep(self.random.uniform(at_least, at_most))

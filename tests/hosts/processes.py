@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes of a run: each starts on a host (a network namespace of tests/support/net/lab), and is watched."""
+import contextlib
 import ctypes
 import json
 import os
@@ -45,6 +46,23 @@ class Host:
         ended = subprocess.run(self.words(words), env=environment(keys), stdin=subprocess.DEVNULL, capture_output=True,
                                check=False, preexec_fn=die_with_parent)
         return ended.returncode, ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace").strip()
+
+    @contextlib.contextmanager
+    def cut_from(self, other):
+        """No packet goes from here to that host, or comes from there."""
+        rules = [("OUTPUT", "-d"), ("INPUT", "-s")]
+        try:
+            for chain, side in rules:
+                self._iptables("-A", chain, side, other.address, "-j", "DROP")
+            yield
+        finally:
+            for chain, side in rules:
+                self._iptables("-D", chain, side, other.address, "-j", "DROP")
+
+    def _iptables(self, *words):
+        code, _, errors = self.run(["iptables", "-w", *words])
+        if code != 0:
+            raise Failure(f"{self.name}: iptables {' '.join(words)}: {errors}")
 
 
 def environment(keys):
