@@ -32,6 +32,11 @@ class Interruption {
   explicit Interruption(const std::stop_token& stop)
       : Interruption(
             [stop, outer = in_force()] { return stop.stop_requested() || (outer != nullptr && outer->wanted_()); }) {}
+  /// Wanted from that time on, or when the outer Interruption is wanted.
+  explicit Interruption(Time end)
+      : Interruption([end, outer = in_force()] {
+          return system_clock().now() >= end || (outer != nullptr && outer->wanted_());
+        }) {}
   ~Interruption() { in_force() = outer_; }
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;

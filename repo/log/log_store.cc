@@ -172,6 +172,7 @@ Status LogStore::claim(Time deadline) {
 
 Status LogStore::apply(Batch batch, Time deadline) {
   const MutexLock lock(mutex_);
+  FRESHET_TRY(check_not_replaced());
   FRESHET_ASSIGN(const std::uint64_t number, machine_.append(std::move(batch), boot_now()));
   // The machine ends each batch by a time of its own. So the caller's wait ends, and the line goes with it.
   const auto waits = batches_.emplace(number, std::nullopt).first;
@@ -209,15 +210,19 @@ Status LogStore::settle(Time deadline) {
   return fail(Code::unavailable, "another process took the repository over");
 }
 
+Status LogStore::check_not_replaced() const {
+  const bool owned = machine_.role() == Role::owns || machine_.role() == Role::ending;
+  if (owned || !has_owned_) return {};
+  const auto& owner = machine_.state().owner();
+  return fail(Code::unavailable,
+              format("this process owns the repository no more: {} took it over; open it again",
+                     !owner || owner->address.empty() ? "another process" : "the process at " + owner->address));
+}
+
 Status LogStore::may_read() const {
   if (machine_.error()) return fail(*machine_.error());
+  FRESHET_TRY(check_not_replaced());
   const bool owned = machine_.role() == Role::owns || machine_.role() == Role::ending;
-  if (!owned && has_owned_) {
-    const auto& owner = machine_.state().owner();
-    return fail(Code::unavailable,
-                format("this process owns the repository no more: {} took it over; open it again",
-                       !owner || owner->address.empty() ? "another process" : "the process at " + owner->address));
-  }
   if (!owned || machine_.may_answer(boot_now())) return {};
   return fail(Code::unavailable,
               format("the object store has not answered for {} s: another process may own the repository by now{}",
@@ -278,6 +283,7 @@ Status LogStore::look(Time deadline) {
 Result<ObjectName> LogStore::draw_object() {
   const std::uint64_t draw = random_u64(system_env());
   const MutexLock lock(mutex_);
+  FRESHET_TRY(check_not_replaced());
   if (machine_.role() != Role::owns) {
     return fail(Code::failed_precondition, "this process does not own the repository's log: it cannot upload");
   }

@@ -99,6 +99,8 @@ class LogStore {
   void pump() FRESHET_REQUIRES(mutex_);
   bool take_call(bool urgent_only, Call& call) FRESHET_REQUIRES(mutex_);
   Status may_read() const FRESHET_REQUIRES(mutex_);
+  /// unavailable: it owned the log, and another process took it over.
+  Status check_not_replaced() const FRESHET_REQUIRES(mutex_);
   /// Waits for a change of the machine; the mutex is free meanwhile. False: the deadline is over. cancelled: this
   /// thread's Interruption wants it.
   Result<bool> wait(Time deadline) FRESHET_REQUIRES(mutex_);

@@ -10,19 +10,6 @@
 namespace freshet {
 namespace rpc {
 
-Status RemoteRepository::recognize(Link& opened, Time deadline) const {
-  FRESHET_ASSIGN(Conversation conversation, opened.begin(call_of<AskShared>(options_.known_by)));
-  FRESHET_ASSIGN(const Response response, conversation.next(deadline));
-  FRESHET_ASSIGN(SharedRecord record, answer_in<AskShared>(response));
-  std::optional<std::string> told = std::move(record.value);
-  if (known_as_ && told != known_as_) {
-    return fail(Code::unavailable, format("another repository is at {} now: {}, not {}", opened.address(),
-                                          told ? *told : std::string("which has no id"), *known_as_));
-  }
-  known_as_ = std::move(told);
-  return {};
-}
-
 Result<Response> RemoteRepository::last_answer(Conversation& conversation, Duration at_most,
                                                const Progress& progress) const {
   const Time deadline = deadline_in(at_most);

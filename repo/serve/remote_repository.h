@@ -5,7 +5,8 @@
 /// errors come with their codes and texts. What a connection adds is `unavailable` (nobody there, or no longer),
 /// `timed_out`, and `failed_precondition` where keys are missing or refused.
 ///
-/// A connection that broke is made anew by the next call. A call that only asks is then asked again, once; one that
+/// A connection that broke is made anew by the next call. A call that only asks is then asked again, once; so it is when
+/// a living owner with standbys answers `unavailable`, since another one may have replaced it. A call that
 /// changes something is not, since nobody knows whether it was done: a put can be put again as it is
 /// (`already_exists` then says that it was).
 
@@ -46,7 +47,8 @@ struct RemoteRepositoryOptions {
 
   /// Addresses besides, of the owner or a standby.
   std::vector<std::string> others = {};
-  /// Tells the owner from another source, when no address does. Errors: as connect_repository().
+  /// Tells the owner from another source, when no address does. Asked by one thread at a time, at most once a second;
+  /// an Interruption ends it after 3 s. Errors: as connect_repository().
   std::function<Result<ServedOwner>()> find_owner = {};
   /// A call waits so long for an owner that takes over.
   Duration takeover = std::chrono::seconds(15);

@@ -14,11 +14,11 @@
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
-#include "core/base/mutex.h"
 #include "repo/pins/pin_renewal.h"
 #include "repo/provider_repository.h"
 #include "repo/serve/client/bulk_reader.h"
 #include "repo/serve/client/link.h"
+#include "repo/serve/client/owner_link.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/wire/questions.h"
 
@@ -30,8 +30,8 @@ inline constexpr Duration kLong = std::chrono::hours(24);
 class RemoteRepository final : public ProviderRepository, private PartPuts {
  public:
   RemoteRepository(Link::Options link_options, RemoteRepositoryOptions options, BulkReader::Options bulk)
-      : link_options_(std::move(link_options)),
-        options_(std::move(options)),
+      : options_(std::move(options)),
+        owner_(std::move(link_options), options_),
         has_channels_(!bulk.openers.empty()),
         bulk_(std::move(bulk)),
         renewal_([this](const PinLease& lease) { return renew_pins(lease); }, options_.renew_pins) {}
@@ -39,10 +39,7 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
     FRESHET_ASSIGN(const auto opened, link());
     return {};
   }
-  bool may_move() const FRESHET_EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    return moves_;
-  }
+  bool may_move() const { return owner_.may_move(); }
 
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           PutOptions options) override;
@@ -135,17 +132,9 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   };
   using Ranges = std::vector<Range>;
 
-  /// The connection, made anew when the last one is dead.
-  Result<std::shared_ptr<Link>> link() const FRESHET_EXCLUDES(mutex_);
-  // Where the repository is, in reach.cc.
-  /// Tries all known addresses, and those that standbys tell, once each.
-  Result<std::shared_ptr<Link>> reach(Time deadline) const FRESHET_REQUIRES(mutex_);
-  Result<std::shared_ptr<Link>> reach_one(const ServedOwner& server, Time deadline) const;
-  std::vector<ServedOwner> known_servers() const FRESHET_REQUIRES(mutex_);
-  /// Whether the same repository answers as before.
-  Status recognize(Link& opened, Time deadline) const FRESHET_REQUIRES(mutex_);
+  Result<std::shared_ptr<Link>> link() const { return owner_.get(); }
 
-  /// Asks, and waits for the answer; once more when the connection broke meanwhile and the question changes nothing.
+  /// Asks, and waits for the answer; once more when the connection is lost meanwhile and the question changes nothing.
   template <typename Question>
   Result<typename Question::Answer> ask(const Question& question, Duration at_most,
                                         const Progress& progress = {}) const;
@@ -197,15 +186,10 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   static std::vector<ByteRange> byte_ranges(std::span<const Range> ranges);
   static std::vector<SegmentRange> segment_ranges(std::span<const Range> ranges);
 
-  Link::Options link_options_;
   const RemoteRepositoryOptions options_;
+  mutable OwnerLink owner_;
   const bool has_channels_;
   mutable BulkReader bulk_;
-  mutable Mutex mutex_;
-  mutable std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);
-  mutable std::optional<std::string> known_as_ FRESHET_GUARDED_BY(mutex_);  ///< What `known_by` told.
-  mutable bool moves_ FRESHET_GUARDED_BY(mutex_) = false;  ///< An owner with standbys, or a standby, answered once.
-  mutable std::optional<ServedOwner> owner_ FRESHET_GUARDED_BY(mutex_);  ///< That answered last.
   /// Of the pins that are this object's own. Last, since its thread asks.
   PinRenewal renewal_;
 };
@@ -219,7 +203,7 @@ Result<typename Question::Answer> RemoteRepository::ask(const Question& question
     const Result<Response> response =
         conversation ? last_answer(*conversation, at_most, progress) : Result<Response>(fail(conversation.error()));
     if (response) return answer_in<Question>(*response);
-    if (again || !connection->is_dead()) return fail(response.error());
+    if (!owner_.is_lost(*connection, response.error()) || again) return fail(response.error());
   }
 }
 

@@ -61,20 +61,25 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
   FRESHET_ASSIGN(Manifest manifest, encodable(given));
   const Put put{{std::move(manifest), std::move(options)}};
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
-  FRESHET_ASSIGN(Conversation conversation, connection->begin(put));
-  const PutSource source{.manifest = put.manifest, .caller = bytes_of};
-  std::optional<Response> came;
-  for (;;) {
-    if (!came) {
-      FRESHET_ASSIGN(came, last_answer(conversation, kLong, {}));
+  const auto put_over = [&]() -> Result<VersionName> {
+    FRESHET_ASSIGN(Conversation conversation, connection->begin(put));
+    const PutSource source{.manifest = put.manifest, .caller = bytes_of};
+    std::optional<Response> came;
+    for (;;) {
+      if (!came) {
+        FRESHET_ASSIGN(came, last_answer(conversation, kLong, {}));
+      }
+      const Response response = *std::exchange(came, std::nullopt);
+      if (const auto invitation = step_in<Invitation>(response)) {
+        FRESHET_ASSIGN(came, send_tensors(conversation, *invitation, source));
+      } else if (response.verb() != kVerb<Credit>) {
+        return answer_in<Put>(response);
+      }
     }
-    const Response response = *std::exchange(came, std::nullopt);
-    if (const auto invitation = step_in<Invitation>(response)) {
-      FRESHET_ASSIGN(came, send_tensors(conversation, *invitation, source));
-    } else if (response.verb() != kVerb<Credit>) {
-      return answer_in<Put>(response);
-    }
-  }
+  };
+  Result<VersionName> stored = put_over();
+  if (!stored) owner_.is_lost(*connection, stored.error());  // The next call asks the owner of that time.
+  return stored;
 }
 
 Result<Bytes> RemoteRepository::PutSource::bytes_of(Conversation& conversation, std::uint32_t tensor) const {

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Clients of a repository whose owner was replaced, and lives and answers all the same.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "repo/backend/backend_wrapper.h"
+#include "repo/serve/remote_repository.h"
+#include "repo/serve/server.h"
+#include "tests/repo/world.h"
+#include "tests/support/temporary_folder.h"
+
+namespace freshet {
+namespace {
+
+class ReplaceableBackend final : public BackendWrapper {
+ public:
+  ReplaceableBackend(std::shared_ptr<Backend> inner, const std::atomic<bool>& replaced)
+      : BackendWrapper(std::move(inner)), replaced_(replaced) {}
+  Status check_current() const override {
+    return replaced_ ? fail(Code::unavailable, "another process owns the repository") : Status();
+  }
+  Result<std::unique_ptr<BlobWriter>> write_blobs() override {
+    FRESHET_TRY(check_current());
+    return BackendWrapper::write_blobs();
+  }
+
+ private:
+  const std::atomic<bool>& replaced_;
+};
+
+class ReplacedOwner : public testing::Test {
+ protected:
+  std::unique_ptr<RepositoryServer> serve(ProviderRepository& repository, const std::string& name) {
+    auto server = RepositoryServer::open(repository, {.address = "ipc://" + folder_.path() + "/" + name, .moves = true});
+    EXPECT_TRUE(server) << server.error().message();
+    return std::move(*server);
+  }
+  std::unique_ptr<ProviderRepository> connect() {
+    RemoteRepositoryOptions options;
+    options.find_owner = [this]() -> Result<ServedOwner> {
+      ++searches_;
+      return ServedOwner{.address = replaced_ && is_known_ ? later_->address() : old_->address(), .public_key = {}};
+    };
+    auto client = connect_repository(old_->address(), std::move(options));
+    EXPECT_TRUE(client) << client.error().message();
+    return std::move(*client);
+  }
+
+  TemporaryFolder folder_;
+  std::mt19937_64 random_{7};
+  const TestVersion version_ = make_version("net", test_id(1), test_architecture({64}), nullptr, {}, random_);
+  std::atomic<bool> replaced_{false};
+  std::atomic<bool> is_known_{true};  ///< To the source.
+  std::atomic<int> searches_{0};
+  std::shared_ptr<Backend> store_ = make_memory_backend();
+  std::unique_ptr<ProviderRepository> old_repository_ =
+      open_or_die(std::make_unique<ReplaceableBackend>(store_, replaced_));
+  std::unique_ptr<ProviderRepository> later_repository_ = open_or_die(make_memory_backend());
+  std::unique_ptr<RepositoryServer> old_ = serve(*old_repository_, "old");
+  std::unique_ptr<RepositoryServer> later_ = serve(*later_repository_, "later");
+};
+
+TEST_F(ReplacedOwner, AQuestionIsAskedAgainOfWhomTheSourceTells) {
+  const auto client = connect();
+  ASSERT_TRUE(client->models());
+  ASSERT_TRUE(put(*later_repository_, version_));
+  replaced_ = true;
+  const auto models = client->models();
+  ASSERT_TRUE(models) << models.error().message();
+  EXPECT_EQ(*models, std::vector<std::string>{"net"}) << "the later owner's";
+}
+
+TEST_F(ReplacedOwner, APutThatItRefusedGoesToTheOwnerTheNextTime) {
+  const auto client = connect();
+  replaced_ = true;
+  const auto refused = put(*client, version_);
+  ASSERT_FALSE(refused) << "nobody knows of every refusal that nothing was done";
+  EXPECT_EQ(refused.error().code(), Code::unavailable) << refused.error().message();
+  const auto stored = put(*client, version_);
+  ASSERT_TRUE(stored) << stored.error().message();
+  EXPECT_TRUE(later_repository_->get(*stored));
+}
+
+TEST_F(ReplacedOwner, ItsErrorIsToldWhereNobodyKnowsAnother) {
+  is_known_ = false;
+  const auto client = connect();
+  replaced_ = true;
+  for (int i = 0; i < 3; ++i) {
+    const auto models = client->models();
+    ASSERT_FALSE(models);
+    EXPECT_EQ(models.error().code(), Code::unavailable) << models.error().message();
+  }
+  EXPECT_EQ(searches_, 1) << "the same server is not doubted by each call";
+}
+
+TEST_F(ReplacedOwner, ThreadsShareOneSearch) {
+  const auto client = connect();
+  ASSERT_TRUE(client->models());
+  replaced_ = true;
+  constexpr int kThreads = 8;
+  std::barrier begin(kThreads);
+  std::vector<std::thread> threads;
+  std::atomic<int> answered{0};
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      begin.arrive_and_wait();
+      if (client->models()) ++answered;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(answered, kThreads);
+  EXPECT_EQ(searches_, 1);
+}
+
+}  // namespace
+}  // namespace freshet
