@@ -6,10 +6,13 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string_view>
 
+#include "bindings/cli/training/loss_json.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 #include "core/words/number.h"
@@ -19,7 +22,6 @@ namespace freshet::cli {
 namespace {
 
 constexpr std::size_t kLineMax = std::size_t{1} << 16;
-constexpr std::size_t kMissing = std::numeric_limits<std::size_t>::max();
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r";
@@ -59,11 +61,13 @@ std::optional<std::int64_t> step_from(std::string_view text) {
   return static_cast<std::int64_t>(*value);
 }
 
+/// Takes a header and rows of a log, from wherever they come.
 class Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path) {}
+  Reader(const std::string& path, const LossColumnNames& wanted) : path_(path), wanted_(wanted) {}
 
   Result<LossTable> read() {
+    if (is_json_log(path_)) return read_json();
     std::ifstream file(path_, std::ios::binary);
     if (!file) return fail_errno(errno, format("open {}", shown(path_)));
     std::error_code error;
@@ -77,16 +81,27 @@ class Reader {
     if (file.bad()) return fail_errno(errno, format("read {}", shown(path_)));
     if (!file.eof()) return wrong(format("longer than {} bytes", kLineMax), line_ + 1);
     if (width_ == 0) return fail(Code::invalid_argument, format("{}: no header; step,loss is expected", shown(path_)));
-    if (table_.steps.empty()) return fail(Code::invalid_argument, format("{}: no rows", shown(path_)));
-    tell_infinite();
-    return std::move(table_);
+    return finished();
   }
 
  private:
   tl::unexpected<Error> wrong(std::string_view why, std::uint64_t line) const {
-    return fail(Code::invalid_argument, format("{} line {}: {}", shown(path_), line, why));
+    return fail(Code::invalid_argument, format("{} {} {}: {}", shown(path_), unit_, line, why));
   }
   tl::unexpected<Error> wrong(std::string_view why) const { return wrong(why, line_); }
+
+  Result<LossTable> read_json() {
+    unit_ = "record";
+    FRESHET_ASSIGN(const LossRecords records, read_json_log(path_));
+    line_ = 1;
+    FRESHET_TRY(take_header({records.names.begin(), records.names.end()}));
+    columns_.is_plain = false;
+    for (const std::vector<std::string>& row : records.rows) {
+      FRESHET_TRY(take_row({row.begin(), row.end()}));
+      ++line_;
+    }
+    return finished();
+  }
 
   Status take(std::string_view line) {
     constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -103,69 +118,173 @@ class Reader {
   }
 
   Status take_header(const std::vector<std::string_view>& names) {
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      std::size_t* column = names[i] == "step"        ? &step_
-                            : names[i] == "loss"      ? &loss_
-                            : names[i] == "eval_loss" ? &eval_loss_
-                                                      : nullptr;
-      if (column == nullptr) {
-        table_.notes.push_back(format("column {} is passed over", shown(names[i])));
-      } else if (*column != kMissing) {
-        return wrong(format("column {} is there twice", names[i]));
-      } else {
-        *column = i;
-      }
-    }
-    if (step_ == kMissing || loss_ == kMissing) {
-      return wrong(format("the header has no column {}; step,loss is expected", step_ == kMissing ? "step" : "loss"));
-    }
+    const Result<LossColumns> columns = find_loss_columns(names, wanted_);
+    if (!columns) return wrong(columns.error().message());
+    columns_ = *columns;
     width_ = names.size();
-    table_.has_eval_losses = eval_loss_ != kMissing;
+    step_name_ = names[columns_.step];
+    loss_name_ = names[columns_.loss];
+    eval_name_ = has_eval() ? names[columns_.eval_loss] : "";
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (i != columns_.step && i != columns_.loss && i != columns_.eval_loss) passed_over_.push_back(shown(names[i]));
+    }
     return {};
   }
+
+  bool has_eval() const { return columns_.eval_loss != LossColumns::kNone; }
 
   Status take_row(const std::vector<std::string_view>& fields) {
     if (fields.size() != width_) return wrong(format("{} fields, the header has {}", fields.size(), width_));
     if (table_.rows() == ReplayClock::kRowsMax) return wrong(format("more than {} rows", ReplayClock::kRowsMax));
-    const std::optional<std::int64_t> step = step_from(fields[step_]);
-    if (!step) return wrong(format("step {}: not a whole number", shown(fields[step_])));
-    const auto given_loss = signed_number_in<double>(fields[loss_]);
-    if (!fields[loss_].empty() && !given_loss) return wrong(format("loss {}: not a number", shown(fields[loss_])));
-    double loss = given_loss.value_or(std::numeric_limits<double>::quiet_NaN());
-    const bool has_eval = eval_loss_ != kMissing;
-    const auto given_cost = has_eval ? signed_number_in<double>(fields[eval_loss_]) : loss;
-    if (!given_cost) {
-      if (fields[eval_loss_].empty()) return wrong("eval_loss is empty: with that column every row needs one");
-      return wrong(format("eval_loss {}: not a number", shown(fields[eval_loss_])));
+    return columns_.is_plain ? take_step_row(fields) : take_logged_row(fields);
+  }
+
+  /// A row of a file that has a row per step.
+  Status take_step_row(const std::vector<std::string_view>& fields) {
+    FRESHET_ASSIGN(const std::int64_t step, step_in(fields));
+    FRESHET_ASSIGN(const std::optional<double> given_loss, number_at(fields, columns_.loss, "loss"));
+    const double loss = given_loss.value_or(kNoLoss);
+    double cost = loss;
+    if (has_eval()) {
+      FRESHET_ASSIGN(const std::optional<double> given, number_at(fields, columns_.eval_loss, "eval_loss"));
+      if (!given) return wrong("eval_loss is empty: with that column every row needs one");
+      cost = *given;
     }
-    const double cost = *given_cost;
-    if (!std::isfinite(cost)) {
-      return wrong(format("{} {}: not finite", has_eval ? "eval_loss" : "loss",
-                          has_eval ? shown(fields[eval_loss_]) : shown(fields[loss_])));
-    }
-    if (std::isinf(loss)) {
-      ++infinite_;
-      loss = std::numeric_limits<double>::quiet_NaN();
-    }
-    table_.steps.push_back(*step);
-    table_.losses.push_back(loss);
-    table_.costs.push_back(cost);
+    if (!std::isfinite(cost)) return not_finite(fields, has_eval() ? columns_.eval_loss : columns_.loss);
+    add(step, loss, cost);
     return {};
   }
 
-  void tell_infinite() {
-    if (infinite_ > 0) table_.notes.push_back(format("{} infinite losses are taken as missing", infinite_));
+  /// A row of a trainer's log: it may have either loss, or none.
+  Status take_logged_row(const std::vector<std::string_view>& fields) {
+    FRESHET_ASSIGN(const std::optional<double> loss, number_at(fields, columns_.loss, loss_name_));
+    std::optional<double> eval_loss;
+    if (has_eval()) {
+      FRESHET_ASSIGN(eval_loss, number_at(fields, columns_.eval_loss, eval_name_));
+    }
+    if (!loss && !eval_loss) {
+      ++without_loss_;
+      return {};
+    }
+    FRESHET_ASSIGN(const std::int64_t step, step_in(fields));
+    if (eval_loss && std::isfinite(*eval_loss)) measured_[step] = *eval_loss;
+    if (!loss) return {};
+    if (!has_eval() && !std::isfinite(*loss)) return not_finite(fields, columns_.loss);
+    add(step, *loss, kNoLoss);
+    return {};
   }
 
+  Result<std::int64_t> step_in(const std::vector<std::string_view>& fields) const {
+    const std::optional<std::int64_t> step = step_from(fields[columns_.step]);
+    if (!step) return wrong(format("{} {}: not a whole number", shown(step_name_), shown(fields[columns_.step])));
+    return *step;
+  }
+
+  /// Nothing for an empty field, or for Keras' "NA" of a loss that was not measured.
+  Result<std::optional<double>> number_at(const std::vector<std::string_view>& fields, std::size_t column,
+                                          std::string_view name) const {
+    const std::string_view field = fields[column];
+    if (field.empty() || (!columns_.is_plain && field == "NA")) return std::optional<double>();
+    const std::optional<double> number = signed_number_in<double>(field);
+    if (!number) return wrong(format("{} {}: not a number", shown(name), shown(field)));
+    return number;
+  }
+
+  Status not_finite(const std::vector<std::string_view>& fields, std::size_t column) const {
+    return wrong(format("{} {}: not finite", column == columns_.loss ? shown(loss_name_) : shown(eval_name_),
+                        shown(fields[column])));
+  }
+
+  void add(std::int64_t step, double loss, double cost) {
+    if (std::isinf(loss)) {
+      ++infinite_;
+      loss = kNoLoss;
+    }
+    table_.steps.push_back(step);
+    table_.losses.push_back(loss);
+    table_.costs.push_back(cost);
+  }
+
+  Result<LossTable> finished() {
+    table_.has_eval_losses = columns_.is_plain ? has_eval() : !measured_.empty();
+    if (table_.steps.empty() && measured_.empty()) {
+      return fail(Code::invalid_argument,
+                  format("{}: no rows{}", shown(path_), without_loss_ > 0 ? " with a loss" : ""));
+    }
+    if (!columns_.is_plain) {
+      FRESHET_TRY(finish_log());
+    } else {
+      for (const std::string& name : passed_over_) table_.notes.push_back(format("column {} is passed over", name));
+    }
+    if (infinite_ > 0) table_.notes.push_back(format("{} infinite losses are taken as missing", infinite_));
+    return std::move(table_);
+  }
+
+  /// Gives each row the cost of its step, and tells what was taken for what.
+  Status finish_log() {
+    if (table_.steps.empty()) {
+      for (const auto& [step, loss] : measured_) add(step, kNoLoss, loss);
+    }
+    for (std::size_t row = 0; row < table_.steps.size(); ++row) {
+      double& cost = table_.costs[row];
+      cost = measured_.empty() ? table_.losses[row] : held_out_at(table_.steps[row]);
+      if (!std::isfinite(cost)) {
+        return fail(Code::invalid_argument,
+                    format("{}: the {} of step {} is not finite", shown(path_), shown(loss_name_), table_.steps[row]));
+      }
+    }
+    std::string note = format("step is {}, loss is {}", shown(step_name_), shown(loss_name_));
+    if (table_.has_eval_losses) {
+      note += format(", eval_loss is {} ({} measured, the rest in between)", shown(eval_name_), measured_.size());
+    }
+    if (!passed_over_.empty()) note += format("; {} other columns are passed over", passed_over_.size());
+    if (without_loss_ > 0) note += format("; {} rows have no loss", without_loss_);
+    const std::string apart = row_text();
+    table_.notes.push_back(note + (apart.empty() ? "" : "; " + apart + ": --step-ms is the time of one row"));
+    return {};
+  }
+
+  /// Between two measurements, on the straight line; before the first and after the last, these.
+  double held_out_at(std::int64_t step) const {
+    const auto after = measured_.lower_bound(step);
+    if (after == measured_.end()) return std::prev(after)->second;
+    if (after->first == step || after == measured_.begin()) return after->second;
+    const auto before = std::prev(after);
+    const double share = (static_cast<double>(step) - static_cast<double>(before->first)) /
+                         (static_cast<double>(after->first) - static_cast<double>(before->first));
+    return before->second + share * (after->second - before->second);
+  }
+
+  /// What a row is, where it is not a step.
+  std::string row_text() const {
+    if (step_name_ == "epoch") return "a row is an epoch";
+    std::vector<double> distances;
+    for (std::size_t i = 1; i < table_.steps.size(); ++i) {
+      distances.push_back(static_cast<double>(table_.steps[i]) - static_cast<double>(table_.steps[i - 1]));
+    }
+    if (distances.empty()) return "";
+    const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
+    std::nth_element(distances.begin(), middle, distances.end());
+    return *middle > 1 ? format("rows are {} steps apart", *middle) : "";
+  }
+
+  static constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
+
   const std::string& path_;
+  const LossColumnNames& wanted_;
   LossTable table_;
+  std::string_view unit_ = "line";
   std::uint64_t line_ = 0;
   std::uint64_t blank_line_ = 0;
   std::uint64_t infinite_ = 0;
+  std::uint64_t without_loss_ = 0;
   std::size_t width_ = 0;
-  std::size_t step_ = kMissing;
-  std::size_t loss_ = kMissing;
-  std::size_t eval_loss_ = kMissing;
+  LossColumns columns_;
+  std::string step_name_;
+  std::string loss_name_;
+  std::string eval_name_;
+  std::vector<std::string> passed_over_;
+  std::map<std::int64_t, double> measured_;  ///< Of a log: held-out losses by step.
 };
 
 }  // namespace
@@ -179,8 +298,8 @@ std::int64_t LossTable::step_of(std::int64_t row) const {
   return too_large ? std::numeric_limits<std::int64_t>::max() : step;
 }
 
-Result<LossTable> read_loss_table(const std::string& path) {
-  Reader reader(path);
+Result<LossTable> read_loss_table(const std::string& path, const LossColumnNames& wanted) {
+  Reader reader(path, wanted);
   return reader.read();
 }
 

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Losses as trainers log them: a CSV file with a header, a row per training step.
+/// Losses as trainers log them.
 ///
-/// Columns `step` and `loss` must be there, `eval_loss` may be; others are passed over, and told. Lines that begin with
-/// '#' are comments. Numbers are decimal; a loss may be NaN or empty where `eval_loss` is a number.
+/// A CSV file with a header and a row per training step has the columns `step` and `loss`, and perhaps `eval_loss`;
+/// others are passed over, and told. Lines that begin with '#' are comments. Numbers are decimal; a loss may be NaN or
+/// empty where `eval_loss` is a number.
+///
+/// The logs of Keras, Lightning, Hugging Face and Weights & Biases have other names (loss_columns.h), and rows with
+/// gaps. A row with a loss is a row of the table. Its cost is the held-out loss at its step, between two measurements
+/// on a straight line.
 
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "bindings/cli/plan/loss_columns.h"
 #include "core/base/result.h"
 
 namespace freshet::cli {
@@ -33,6 +39,6 @@ struct LossTable {
 bool is_noisy(std::span<const double> costs);
 
 /// not_found, io_error, or invalid_argument naming the line and the field.
-Result<LossTable> read_loss_table(const std::string& path);
+Result<LossTable> read_loss_table(const std::string& path, const LossColumnNames& wanted = {});
 
 }  // namespace freshet::cli

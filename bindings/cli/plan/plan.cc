@@ -34,6 +34,7 @@ struct PlanArguments {
   bool replay = false;
   std::string decide_on = "loss";
   std::string plot;
+  LossColumnNames columns;
 };
 
 /// Checks a time, and says which option has it wrong.
@@ -79,7 +80,7 @@ Result<std::int64_t> last_row(const PlanArguments& arguments, const LossTable& t
 }
 
 Result<ExitCode> plan(Program& program, const PlanArguments& arguments) {
-  FRESHET_ASSIGN(const LossTable table, read_loss_table(arguments.file));
+  FRESHET_ASSIGN(const LossTable table, read_loss_table(arguments.file, arguments.columns));
   for (const std::string& note : table.notes) program.out.log(format("{}: {}", arguments.file, note));
   const std::int64_t rows_needed = arguments.warmup + (arguments.replay ? 1 : 0);
   if (table.rows() < rows_needed) {
@@ -92,8 +93,8 @@ Result<ExitCode> plan(Program& program, const PlanArguments& arguments) {
       const ReplayClock clock,
       ReplayClock::make(timing, {.warmup = arguments.warmup, .rows = rows, .requests = arguments.inferences}));
   if (arguments.decide_on == kEvalLoss && !table.has_eval_losses) {
-    return fail(Code::invalid_argument,
-                format("--decide-on {}: {} has no column {}", kEvalLoss, arguments.file, kEvalLoss));
+    return fail(Code::invalid_argument, format("--decide-on {}: {} has no column {}; name one with --eval-column",
+                                               kEvalLoss, arguments.file, kEvalLoss));
   }
   const std::span<const double> losses = arguments.decide_on == kEvalLoss ? table.costs : table.losses;
   const auto warmup_losses = losses.first(static_cast<std::size_t>(arguments.warmup));
@@ -151,7 +152,10 @@ void add_plan(CLI::App& root, Program& program) {
   const auto count = [&](const char* name, std::int64_t& value, const char* description) {
     return command.add_option(name, value, description)->transform(positive_check())->type_name("N");
   };
-  command.add_option("LOSSES.csv", arguments->file, "columns step,loss and, for --replay, eval_loss")->required();
+  command
+      .add_option("LOSSES", arguments->file,
+                  "CSV with step,loss and, for --replay, eval_loss; or a log of Keras, Lightning, Hugging Face, W&B")
+      ->required();
   count("--warmup", arguments->warmup, "number of rows to learn from; the version of the last row is served first")
       ->required();
   add_times(command, *arguments);
@@ -166,6 +170,12 @@ void add_plan(CLI::App& root, Program& program) {
       ->check(CLI::IsMember({"loss", kEvalLoss}))
       ->type_name("COLUMN")
       ->needs(replay);
+  const auto column = [&](const char* name, std::string& value, const char* description) {
+    command.add_option(name, value, description)->type_name("COLUMN");
+  };
+  column("--step-column", arguments->columns.step, "the column that is the step; default: by its name");
+  column("--loss-column", arguments->columns.loss, "the column that is the loss; default: by its name");
+  column("--eval-column", arguments->columns.eval_loss, "the column that is the held-out loss; default: by its name");
   command.add_option("--plot", arguments->plot, "draw curve, band and publishes into this file, with gnuplot")
       ->type_name("FILE.svg|FILE.png");
   command.footer(
