@@ -140,6 +140,7 @@ Result<ActivationReport> Publisher::Impl::activate(const ActivationRequest& requ
 
 Status Publisher::Impl::adopt_architecture(std::shared_ptr<const Architecture> architecture) {
   FRESHET_TRY(capture_->prepare(*architecture));
+  changed_check_.begin_architecture();
   const bool first = architecture_ == nullptr;
   architecture_ = std::move(architecture);
   const auto& resumed = options_.resume_from;
@@ -240,8 +241,10 @@ Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tens
                                .created_unix_ns = clock_.unix_ns()};
   }
   reports_.begin(number);
-  const auto captured = capture_->capture({.ticket = ticket, .tensors = tensors, .kind = kind, .indices = indices});
+  const Changed::Kind asked = changed_check_.begin(ticket, kind, indices);
+  const auto captured = capture_->capture({.ticket = ticket, .tensors = tensors, .kind = asked, .indices = indices});
   if (!captured) {
+    changed_check_.fail_of(ticket);
     reports_.abandon(number);
     take_pending(ticket);
     if (captured.error().code() == Code::out_of_space) ++versions_skipped_;
@@ -291,6 +294,10 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
     cancel(number);
     return false;
   }
+  if (Status named = changed_check_.check(sealed.ticket, sealed.changed, *pending.architecture); !named) {
+    refuse(number, named.error());
+    return false;
+  }
   const std::shared_ptr<const Manifest> manifest = make_manifest(std::move(pending), sealed);
   std::vector<std::byte> encoded = encode(*manifest);
   Status status;
@@ -308,9 +315,11 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
       cancel(number);
       return false;
     }
+    changed_check_.fail_of(sealed.ticket);
     reports_.finish(number, fail(std::move(status).error().with_context("seal")));
     return false;
   }
+  changed_check_.passed(sealed.ticket);
   base_ = manifest;
   const CommitReport report{.version = number,
                             .tensors = manifest->owners.size(),
@@ -336,6 +345,11 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
 void Publisher::Impl::on_failed(std::uint64_t ticket, const Error& error) {
   const VersionNumber number = take_pending(ticket).number;
   if (closing_) return cancel(number);
+  changed_check_.fail_of(ticket);
+  refuse(number, error);
+}
+
+void Publisher::Impl::refuse(VersionNumber number, const Error& error) {
   Error named = Error(error).with_context(format("publish {}@{}", options_.model, number));
   // A loop that does not wait for its versions hears of it here alone.
   log_line(LogLevel::warning, format("{}; the next publish takes the changes along", named.message()));

@@ -16,6 +16,7 @@
 #include "core/base/mutex.h"
 #include "transport/directory/directory.h"
 #include "transport/publish/capture.h"
+#include "transport/publish/changed_check.h"
 #include "transport/publish/commit_reports.h"
 #include "transport/publish/current_keeper.h"
 #include "transport/publisher.h"
@@ -44,7 +45,8 @@ class Publisher::Impl final : public HubModel {
         last_id_(id),
         number_before_(claim_->last_number()),
         last_number_(std::max(options_.number_floor, number_before_)),
-        base_(options_.resume_from) {
+        base_(options_.resume_from),
+        changed_check_(options_.check_changed) {
     if (base_ != nullptr && base_->name.model == options_.model) {
       last_number_ = std::max(last_number_, base_->name.number);
     }
@@ -113,6 +115,7 @@ class Publisher::Impl final : public HubModel {
                std::span<const std::uint32_t> indices) const;
   bool on_sealed(SealedCapture sealed);
   void on_failed(std::uint64_t ticket, const Error& error);
+  void refuse(VersionNumber number, const Error& error);
   Pending take_pending(std::uint64_t ticket) FRESHET_EXCLUDES(mutex_);
   std::shared_ptr<const Manifest> make_manifest(Pending pending, const SealedCapture& sealed) const;
   void count(const CommitReport& report) FRESHET_EXCLUDES(mutex_);
@@ -148,6 +151,7 @@ class Publisher::Impl final : public HubModel {
   std::atomic<bool> closing_{false};  ///< What is not sealed yet will not be.
   std::atomic<bool> closed_{false};   ///< By the publishing thread; nothing is published any more.
   CommitReports reports_;
+  ChangedCheck changed_check_;
 
   mutable Mutex mutex_;
   std::map<std::uint64_t, Pending> pending_ FRESHET_GUARDED_BY(mutex_);  ///< By ticket.
