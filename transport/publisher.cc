@@ -237,6 +237,7 @@ Result<PublishReceipt> Publisher::Impl::publish(std::span<const TensorView> tens
                                .step = how.step,
                                .metrics = how.metrics,
                                .tags = how.tags,
+                               .source = how.source,
                                .started = started,
                                .created_unix_ns = clock_.unix_ns()};
   }
@@ -290,6 +291,7 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
   Pending pending = take_pending(sealed.ticket);
   const VersionNumber number = pending.number;
   const Time started = pending.started;
+  const std::string source = std::move(pending.source);
   if (closing_) {
     cancel(number);
     return false;
@@ -327,7 +329,7 @@ bool Publisher::Impl::on_sealed(SealedCapture sealed) {
                             .changed_bytes = sealed.changed_bytes,
                             .capture_to_commit = clock_.now() - started,
                             .digest = plain_xxh3_of(encoded)};
-  count(report);  // Whoever hears of it finds it in stat().
+  count(report, *manifest, source);  // Whoever hears of it finds it in stat().
   hub_->commit(options_.model,
                {.manifest = manifest,
                 .encoded_manifest = std::move(encoded),
@@ -356,8 +358,9 @@ void Publisher::Impl::refuse(VersionNumber number, const Error& error) {
   reports_.finish(number, fail(std::move(named)));
 }
 
-void Publisher::Impl::count(const CommitReport& report) {
+void Publisher::Impl::count(const CommitReport& report, const Manifest& manifest, const std::string& source) {
   MutexLock lock(mutex_);
+  note_version(totals_, manifest, source);
   totals_.newest = report.version;
   ++totals_.versions_published;
   totals_.bytes_published += report.changed_bytes;

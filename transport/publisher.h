@@ -156,6 +156,9 @@ struct PublishOptions {
   /// True: publish() returns when the version is sealed and announced, instead of after the copy. For comparisons, and
   /// for loops that must not run ahead of the existing versions.
   bool sync = false;
+  /// Where the tensors come from, for people who look: a file's path. PublisherStat::versions shows it. It is no part
+  /// of the version.
+  std::string source;
   /// Non-null: the tensors have this architecture from now on (a changed shape or dtype is otherwise an error).
   std::shared_ptr<const Architecture> new_architecture;
   /// Ends the wait of `sync`: publish() is then `cancelled`, and the version follows all the same.
@@ -205,6 +208,18 @@ struct SubscriberStat {
   std::optional<Duration> staleness;
 };
 
+/// What a publisher tells of a version that it published.
+struct VersionStat {
+  VersionNumber version = 0;
+  std::uint64_t step = 0;
+  Metrics metrics;  ///< The loss first, if the version has it; at most kVersionMetricsMax.
+  std::int64_t published_unix_ns = 0;
+  std::string source;  ///< PublishOptions::source, cut to kVersionSourceBytesMax; a relay knows none.
+};
+inline constexpr std::size_t kVersionStatsMax = 8;
+inline constexpr std::size_t kVersionMetricsMax = 8;
+inline constexpr std::size_t kVersionSourceBytesMax = 4096;
+
 struct PublisherStat {
   std::string model;
   VersionNumber newest = 0;
@@ -226,6 +241,8 @@ struct PublisherStat {
   VersionNumber candidate = 0;     ///< The version that the group is staging; 0: none.
   std::string activation_failure;  ///< The failure of the last activation or candidate; empty if it succeeded.
   Duration mixed{};                ///< ActivationReport::mixed of the last activation.
+  /// The last kVersionStatsMax versions, the newest last; kept or not. A publisher of an older release tells none.
+  std::vector<VersionStat> versions;
   std::vector<SubscriberStat> subscribers;
 };
 

@@ -103,6 +103,7 @@ class Publisher::Impl final : public HubModel {
     std::uint64_t step = 0;
     Metrics metrics;
     Tags tags;
+    std::string source;
     Time started;
     std::int64_t created_unix_ns = 0;
   };
@@ -118,7 +119,7 @@ class Publisher::Impl final : public HubModel {
   void refuse(VersionNumber number, const Error& error);
   Pending take_pending(std::uint64_t ticket) FRESHET_EXCLUDES(mutex_);
   std::shared_ptr<const Manifest> make_manifest(Pending pending, const SealedCapture& sealed) const;
-  void count(const CommitReport& report) FRESHET_EXCLUDES(mutex_);
+  void count(const CommitReport& report, const Manifest& manifest, const std::string& source) FRESHET_EXCLUDES(mutex_);
   /// The version was not sealed before the close.
   void cancel(VersionNumber number) FRESHET_EXCLUDES(mutex_);
 

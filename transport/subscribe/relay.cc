@@ -204,6 +204,7 @@ void Relay::commit(const ServedVersion& version, std::uint64_t missed, std::int6
     const SlabArena::Stat arena = fetched.arena()->stat();
     MutexLock lock(mutex_);
     totals_.newest = newest_;
+    if (is_newest) note_version(totals_, *version.manifest, /*source=*/"");
     totals_.model_bytes = version.manifest->architecture->bytes();
     if (is_newest) ++totals_.versions_published;
     totals_.bytes_published += version.update.bytes_fetched;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <ctime>
+#include <sstream>
 #include <system_error>
 
 #include "core/base/format.h"
@@ -105,24 +106,36 @@ std::string date_text(std::int64_t unix_ns) {
   return length == 0 ? "-" : std::string(text.data(), length);
 }
 
+std::size_t columns_of(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (c & '\xC0') != '\x80'; }));
+}
+
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns) {
+  std::istringstream words{std::string(text)};
+  std::string lines;
+  std::size_t at = indent;
+  for (std::string word; words >> word; at += columns_of(word)) {
+    const bool fits = at == indent || at + 1 + columns_of(word) <= columns;
+    if (!fits) lines += "\n" + std::string(indent, ' ');
+    if (fits && at != indent) lines += ' ';
+    at = fits ? at + (at == indent ? 0 : 1) : indent;
+    lines += word;
+  }
+  return lines;
+}
+
 std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns_of(row[i]));
   }
   std::string text;
   for (const auto& row : rows) {
     if (!text.empty()) text += '\n';
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const bool last = i + 1 == row.size();
-      const bool is_plain = std::ranges::all_of(row[i], [](char c) { return c >= ' ' && c <= '~'; });
-      if (is_plain) {  // As nearly all are; others may be narrower on a terminal than they have bytes.
-        text += row[i];
-        if (!last) text.append(widths[i] - row[i].size() + 2, ' ');
-      } else {
-        text += last ? printable(row[i]) : format("{:<{}}  ", printable(row[i]), widths[i]);
-      }
+      text += printable(row[i]);
+      if (i + 1 != row.size()) text.append(widths[i] - columns_of(row[i]) + 2, ' ');
     }
   }
   return text;

@@ -64,6 +64,13 @@ std::string human_bytes(std::uint64_t bytes);
 /// "2026-11-27 12:13" in the user's time zone; "-" for 0, a time that nobody told.
 std::string date_text(std::int64_t unix_ns);
 
+/// How many columns a text of one line takes on a terminal: one for each code point.
+std::size_t columns_of(std::string_view text);
+
+/// Words of a text in lines of at most `columns`, of which `indent` are blank: but for the first line, before which the
+/// caller has written as many. A longer word has a line of its own. No newline at the end.
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t columns);
+
 /// Rows in aligned columns, the first row being the headings. No newline at the end.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 

@@ -74,10 +74,10 @@ class FilePublisher {
     const std::string name = file::folder_name_of(weights.number());
     const Json more{{"folder", name}};
     const Source source{.name = name, .other = other_};
-    Status published = publish_tensors(weights.tensors(), {.number = weights.number()}, more, source);
+    Status published = publish_tensors(weights.tensors(), {.number = weights.number(), .source = name}, more, source);
     if (!published && published.error().code() == Code::failed_precondition) {
       if (!is_newest) return {};
-      published = publish_tensors(weights.tensors(), {}, more, source);
+      published = publish_tensors(weights.tensors(), {.source = name}, more, source);
     }
     if (!published) return fail(std::move(published).error().with_context(name));
     return {};
@@ -93,8 +93,9 @@ class FilePublisher {
     FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
     log_left_out(program_.out, path, file);
     Status published =
-        publish_tensors(file.tensors(), {.step = file.step(), .metrics = file.metrics(), .tags = file.tags()},
-                        {{"file", path}}, {.name = path, .other = other});
+        publish_tensors(
+            file.tensors(),
+            {.step = file.step(), .metrics = file.metrics(), .tags = file.tags(), .source = path}, {{"file", path}}, {.name = path, .other = other});
     if (!published) return fail(std::move(published).error().with_context(path));
     return {};
   }

@@ -46,6 +46,16 @@ nb::dict to_python(const PublisherStat& stat) {
   answer["current"] = to_python(stat.current);
   answer["current_kept"] = stat.current_kept;
   answer["mixed"] = seconds(stat.mixed);
+  nb::list versions;
+  for (const VersionStat& version : stat.versions) {
+    nb::dict of;
+    each_version_field(version, [&of](const char* name, const auto& value) { of[name] = nb::cast(value); });
+    nb::dict metrics;
+    for (const auto& [name, value] : version.metrics) metrics[name.c_str()] = value;
+    of["metrics"] = metrics;
+    versions.append(of);
+  }
+  answer["versions"] = versions;
   nb::list subscribers;
   for (const SubscriberStat& subscriber : stat.subscribers) subscribers.append(to_python(subscriber));
   answer["subscribers"] = subscribers;

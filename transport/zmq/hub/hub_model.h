@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "core/model/manifest.h"
 #include "transport/protocol/publisher/publisher_machine.h"
 #include "transport/publisher.h"
 
@@ -39,6 +40,9 @@ class HubModel {
   /// How many bytes should be free and are not, so that the next version finds room: asked after each commit.
   virtual std::uint64_t room_wanted() const { return 0; }
 };
+
+/// Tells of a version in the state of its publisher or relay.
+void note_version(PublisherStat& stat, const Manifest& manifest, const std::string& source);
 
 /// How a model stood when its hub's thread last looked, which is when something last happened, or 50 ms later where
 /// there are many subscribers.

@@ -35,6 +35,15 @@ void each_later_subscriber_field(Stat& stat, Visit visit) {
   visit("failures", stat.failures);
 }
 
+/// The same of a VersionStat; its metrics are not in the list.
+template <typename Stat, typename Visit>
+void each_version_field(Stat& stat, Visit visit) {
+  visit("version", stat.version);
+  visit("step", stat.step);
+  visit("published_unix_ns", stat.published_unix_ns);
+  visit("source", stat.source);
+}
+
 /// The same of a PublisherStat.
 template <typename Stat, typename Visit>
 void each_publisher_field(Stat& stat, Visit visit) {

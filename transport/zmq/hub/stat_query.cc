@@ -23,7 +23,7 @@ template <typename T>
 bool is_json_of(const json& value) {
   if constexpr (std::is_same_v<T, std::string>) return value.is_string();
   if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
-  if constexpr (std::is_same_v<T, std::int32_t>) return value.is_number_integer();
+  if constexpr (std::is_signed_v<T>) return value.is_number_integer();
   if constexpr (std::is_unsigned_v<T>) return value.is_number_unsigned();
   return false;
 }
@@ -63,6 +63,32 @@ bool read_subscriber(const json& object, SubscriberStat& stat) {
   return good;
 }
 
+/// A number that JSON has no word for, like NaN, comes as null.
+bool read_metrics(const json& list, Metrics& metrics) {
+  return list.is_array() && std::ranges::all_of(list, [&](const json& pair) {
+           if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string()) return false;
+           if (!pair[1].is_number() && !pair[1].is_null()) return false;
+           constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+           metrics.emplace_back(pair[0].get<std::string>(), pair[1].is_null() ? kNone : pair[1].get<double>());
+           return true;
+         });
+}
+
+/// Not there: a publisher of an older release.
+bool read_versions(const json& object, std::vector<VersionStat>& versions) {
+  const auto list = object.find("versions");
+  if (list == object.end()) return true;
+  return list->is_array() && std::ranges::all_of(*list, [&](const json& version) {
+           VersionStat& stat = versions.emplace_back();
+           bool good =
+               version.is_object() && version.contains("metrics") && read_metrics(version["metrics"], stat.metrics);
+           if (!good) return false;
+           each_version_field(stat,
+                              [&](const char* name, auto& value) { good = good && read_member(version, name, value); });
+           return good;
+         });
+}
+
 bool read_publisher(const json& object, PublisherStat& stat) {
   bool good = object.is_object() && object.contains("current") && object.contains("subscribers");
   if (!good) return false;
@@ -75,7 +101,7 @@ bool read_publisher(const json& object, PublisherStat& stat) {
   good = good && read_member(current, "epoch", stat.current.epoch) &&
          read_member(current, "version", stat.current.version) && read_member(current, "hold", stat.current.hold) &&
          read_member(current, "kept", stat.current_kept) && read_member(object, "mixed_ns", mixed_ns) &&
-         object["subscribers"].is_array();
+         object["subscribers"].is_array() && read_versions(object, stat.versions);
   stat.mixed = Duration(static_cast<std::int64_t>(mixed_ns));
   return good && std::ranges::all_of(object["subscribers"], [&](const json& subscriber) {
            return read_subscriber(subscriber, stat.subscribers.emplace_back());

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "transport/zmq/hub/hub_model.h"
 #include "transport/zmq/hub/publisher_hub.h"
 
 namespace freshet {
@@ -13,6 +16,11 @@ namespace {
 
 std::vector<PublisherStat> one_model() {
   PublisherStat stat{.model = "m", .newest = 9};
+  stat.versions.push_back({.version = 9,
+                           .step = 90,
+                           .metrics = {{"loss", 0.25}, {"lr", std::numeric_limits<double>::quiet_NaN()}},
+                           .published_unix_ns = 1'764'000'000'000'000'000,
+                           .source = "run/step9.safetensors"});
   stat.subscribers.push_back({.label = "first",
                               .pid = 3,
                               .serving = 8,
@@ -29,6 +37,32 @@ TEST(StatJson, ComesBackAsItWas) {
   EXPECT_EQ(one.label, "first");
   EXPECT_EQ(one.failures, 2U);
   EXPECT_EQ(one.staleness, std::chrono::milliseconds(1500));
+  const VersionStat& version = read->at(0).versions.at(0);
+  EXPECT_EQ(version.version, 9U);
+  EXPECT_EQ(version.step, 90U);
+  ASSERT_EQ(version.metrics.size(), 2U);
+  EXPECT_EQ(version.metrics[0], (std::pair<std::string, double>("loss", 0.25)));
+  EXPECT_TRUE(std::isnan(version.metrics[1].second));
+  EXPECT_EQ(version.published_unix_ns, 1'764'000'000'000'000'000);
+  EXPECT_EQ(version.source, "run/step9.safetensors");
+}
+
+TEST(StatJson, TheLastVersionsAreToldTheLossFirst) {
+  PublisherStat stat;
+  Manifest manifest;
+  for (int i = 0; i < 20; ++i) manifest.metrics.emplace_back("m" + std::to_string(i), i);
+  manifest.metrics.emplace_back("loss", 0.5);
+  for (VersionNumber number = 1; number <= 20; ++number) {
+    manifest.name.number = number;
+    note_version(stat, manifest, "a\n" + std::string(2 * kVersionSourceBytesMax, 'x'));
+  }
+  ASSERT_EQ(stat.versions.size(), kVersionStatsMax);
+  EXPECT_EQ(stat.versions.front().version, 20 - kVersionStatsMax + 1);
+  EXPECT_EQ(stat.versions.back().metrics.size(), kVersionMetricsMax);
+  EXPECT_EQ(stat.versions.back().metrics[0].first, "loss");
+  EXPECT_EQ(stat.versions.back().metrics[1].first, "m0");
+  EXPECT_LE(stat.versions.back().source.size(), kVersionSourceBytesMax);
+  EXPECT_TRUE(stat.versions.back().source.starts_with("a?x"));
 }
 
 TEST(StatJson, AnOlderPublisherIsRead) {
@@ -40,6 +74,8 @@ TEST(StatJson, AnOlderPublisherIsRead) {
   ASSERT_TRUE(read) << read.error().message();
   EXPECT_EQ(read->at(0).subscribers.at(0).failures, 0U);
   EXPECT_FALSE(read->at(0).subscribers.at(0).staleness) << "it did not say";
+  object["models"][0].erase("versions");
+  EXPECT_TRUE(stats_from_json(object.dump(), "there")->at(0).versions.empty());
 }
 
 TEST(StatJson, AMemberOfAnotherKindMakesItBad) {
@@ -52,6 +88,11 @@ TEST(StatJson, AMemberOfAnotherKindMakesItBad) {
       ASSERT_FALSE(read) << name << " " << wrong;
       EXPECT_EQ(read.error().code(), Code::corrupt);
     }
+  }
+  for (const char* bad : {R"([3])", R"({"loss":1})", R"([["loss","1"]])", R"([["loss"]])"}) {
+    auto lying = nlohmann::json::parse(to_json(one_model()));
+    lying["models"][0]["versions"][0]["metrics"] = nlohmann::json::parse(bad);
+    EXPECT_FALSE(stats_from_json(lying.dump(), "there")) << bad;
   }
   auto object = nlohmann::json::parse(to_json(one_model()));
   object["models"][0]["subscribers"][0]["staleness_ns"] = std::uint64_t{1} << 63;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/cli/stream/top_metrics.h"
+#include "bindings/cli/top/top_metrics.h"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/cli/top/sample.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
 
@@ -78,26 +79,22 @@ std::string label_value(std::string_view text) {
 using LabelledSubscriber = std::pair<std::string, Json>;
 
 /// Two subscribers of one process may have one label: the second gets "#2" behind it.
-std::vector<LabelledSubscriber> labelled_subscribers(const std::string& model, const Json& stat) {
+std::vector<LabelledSubscriber> labelled_subscribers(const Json& stat) {
   std::vector<LabelledSubscriber> labelled;
-  const auto list = stat.find("subscribers");
-  if (list == stat.end() || !list->is_array()) return labelled;
   std::map<std::string, int> seen;
-  for (Json one : *list) {
+  for (Json one : stat_list(stat, "subscribers")) {
     if (!one.is_object()) continue;
-    const auto label = one.find("label");
-    std::string name = label != one.end() && label->is_string() ? label->get<std::string>() : "";
-    const std::string pid = format("{}", whole_in(one, "pid").value_or(0));
+    std::string name = stat_text(one, "label");
+    const std::string pid = format("{}", stat_number(one, "pid"));
     for (int nth = ++seen[name + "\n" + pid]; nth > 1; nth = ++seen[name + "\n" + pid]) name += format("#{}", nth);
-    const std::uint64_t newest = whole_in(stat, "newest").value_or(0);
-    const std::uint64_t serving = whole_in(one, "serving").value_or(0);
-    one["versions_behind"] = newest - std::min(newest, serving);
+    const std::uint64_t newest = stat_number(stat, "newest");
+    one["versions_behind"] = newest - std::min(newest, stat_number(one, "serving"));
     if (const auto ms = one.find("staleness_ms"); ms != one.end() && ms->is_number()) {
       one["staleness_s"] = ms->get<double>() / 1e3;
     }
-    labelled.emplace_back(
-        format(R"({{model="{}",subscriber="{}",pid="{}"}})", label_value(model), label_value(name), pid),
-        std::move(one));
+    labelled.emplace_back(format(R"({{model="{}",subscriber="{}",pid="{}"}})", label_value(stat_text(stat, "model")),
+                                 label_value(name), pid),
+                          std::move(one));
   }
   return labelled;
 }
@@ -108,20 +105,31 @@ std::string heading(const MetricFamily& family) {
 
 }  // namespace
 
-std::string metrics_text(const std::string& model, const Json& stat) {
+std::string metrics_text(const std::vector<Json>& models) {
   std::string text;
+  const auto add = [&text](const MetricFamily& family, const std::string& samples) {
+    if (!samples.empty()) text += heading(family) + samples;
+  };
   for (const MetricFamily& family : kOfPublisher) {
-    const auto sample = sample_in(stat, family.member);
-    if (sample) text += heading(family) + format("{}{{model=\"{}\"}} {}\n", family.name, label_value(model), *sample);
+    std::string samples;
+    for (const Json& model : models) {
+      const auto sample = sample_in(model, family.member);
+      const std::string label = label_value(stat_text(model, "model"));
+      if (sample) samples += format("{}{{model=\"{}\"}} {}\n", family.name, label, *sample);
+    }
+    add(family, samples);
   }
-  const std::vector<LabelledSubscriber> subscribers = labelled_subscribers(model, stat);
+  std::vector<LabelledSubscriber> subscribers;
+  for (const Json& model : models) {
+    for (LabelledSubscriber& one : labelled_subscribers(model)) subscribers.push_back(std::move(one));
+  }
   for (const MetricFamily& family : kOfSubscriber) {
     std::string samples;
     for (const auto& [labels, members] : subscribers) {
       const auto sample = sample_in(members, family.member);
       if (sample) samples += format("{}{} {}\n", family.name, labels, *sample);
     }
-    if (!samples.empty()) text += heading(family) + samples;
+    add(family, samples);
   }
   return text;
 }
