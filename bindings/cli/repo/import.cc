@@ -18,6 +18,7 @@
 #include "bindings/cli/repo/batch.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/repo/sheets.h"
+#include "bindings/cli/training/checkpoint_folder.h"
 #include "core/base/format.h"
 #include "core/safetensors/model_file.h"
 #include "repo/files/import.h"
@@ -76,10 +77,29 @@ Status drop_parts(std::vector<std::string>& files) {
   return {};
 }
 
-/// The files that are named, or lie in the folders that are; weights, and of versions without any, the sheets.
+/// The weights of the folders checkpoint-N in a folder, in the order of N. One without weights, or a link, is an error.
+Result<std::vector<std::string>> weights_of_checkpoints(const std::string& folder) {
+  std::vector<std::pair<std::uint64_t, std::string>> found;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const auto step = step_of_checkpoint(at->path().string());
+    if (step && at->is_directory(error)) found.emplace_back(*step, at->path().string());
+  }
+  if (error) return fail(Code::io_error, format("{}: {}", folder, error.message()));
+  std::ranges::sort(found);
+  std::vector<std::string> files;
+  for (const auto& [step, path] : found) {
+    FRESHET_ASSIGN(files.emplace_back(), weights_of_checkpoint(path));
+  }
+  return files;
+}
+
+/// The files that are named, or lie in the folders that are; weights, and of versions without any, the sheets. Then
+/// those of the folders checkpoint-N.
 Result<std::vector<std::string>> files_of(const std::string& path, bool takes_sheets) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
+  FRESHET_ASSIGN(const std::vector<std::string> checkpoints, weights_of_checkpoints(path));
   std::vector<std::string> files;
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
@@ -92,11 +112,12 @@ Result<std::vector<std::string>> files_of(const std::string& path, bool takes_sh
   }
   if (error) return fail(Code::io_error, format("{}: {}", path, error.message()));
   FRESHET_TRY(drop_parts(files));
-  if (files.empty()) {
-    return fail(Code::invalid_argument, format("{}: the folder has no *{}{}", path, kWeightsEnd,
-                                               takes_sheets ? format(", and no *{}", kSheetEnd) : ""));
+  if (files.empty() && checkpoints.empty()) {
+    return fail(Code::invalid_argument, format("{}: the folder has no *{}{}, and no checkpoint-N", path, kWeightsEnd,
+                                               takes_sheets ? format(", no *{}", kSheetEnd) : ""));
   }
   std::ranges::sort(files, comes_before_by_number);
+  files.insert(files.end(), checkpoints.begin(), checkpoints.end());
   return files;
 }
 
@@ -187,8 +208,9 @@ Result<Json> import_one(const Output& out, Repository& repository, const Source&
   if (!file) return fail(std::move(file).error());
   log_left_out(out, source.path, *file);
   request.tensors = std::span<const TensorView>(file->tensors());
-  request.step = file->step();
-  request.metrics = file->metrics();
+  TrainingFacts facts = facts_of(*file, source.path);
+  request.step = facts.step;
+  request.metrics = std::move(facts.metrics);
   request.tags = file->tags();
   Result<Json> answer = put_one(repository, request);
   if (!answer) return in_context(std::move(answer).error());
@@ -261,7 +283,8 @@ void add_import(CLI::App& repo, Program& program) {
       "their names (step9 before step10). The ancestor of a file is the file before it of the same model. Its graph "
       "is\n"
       "NAME.graph.json, or a guessed chain of layers. A model in parts is one version, by its index\n"
-      "(NAME.safetensors.index.json). The same is true with --model, --graph, --ancestor or --plain.\n"
+      "(NAME.safetensors.index.json). The folders checkpoint-N of a folder come in the order of N, which is the step. "
+      "The same is true with --model, --graph, --ancestor or --plain.\n"
       "A line of JSON each: as put, and file, guessed, exported_as (for another number), was_there.\n"
       "examples: freshet repo import backup/\n"
       "          freshet repo import --model net checkpoints/");

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bindings/cli/frame/number_order.h"
+#include "bindings/cli/training/checkpoint_folder.h"
 #include "core/base/format.h"
 #include "core/safetensors/model_file.h"
 
@@ -27,6 +28,24 @@ bool is_model_file(const std::string& name) {
 }
 
 }  // namespace
+
+void FolderWatch::add_to(Stamp& stamp, const Stamp& part) {
+  stamp.inode = stamp.inode * 31 + part.inode;
+  stamp.bytes += part.bytes;
+  stamp.modified_ns = std::max(stamp.modified_ns, part.modified_ns);
+}
+
+FolderWatch::Stamp FolderWatch::stamp_at(const std::string& path) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return {};
+  Stamp stamp{.inode = file.st_ino,
+              .bytes = file.st_size,
+              .modified_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
+  if (!is_safetensors_index(path)) return stamp;
+  const auto parts = files_of_safetensors_index(path);
+  for (std::size_t i = 0; parts && i < parts->size(); ++i) add_to(stamp, stamp_at((*parts)[i]));
+  return stamp;
+}
 
 Result<FolderWatch> FolderWatch::open(const std::string& folder, Duration settle, Duration look_every) {
   FolderWatch watch(folder, settle, look_every);
@@ -64,7 +83,9 @@ Status FolderWatch::look_now_and_then(Time now) {
 
 std::vector<FolderWatch::File> FolderWatch::waiting() const {
   std::vector<std::pair<std::uint64_t, File>> ordered;
-  for (const auto& [name, pending] : pending_) ordered.push_back({pending.order, {name, pending.stamp.modified_ns}});
+  for (const auto& [name, pending] : pending_) {
+    ordered.push_back({pending.order, {name, content_stamp_of(name).modified_ns}});
+  }
   std::ranges::sort(ordered, {}, [](const auto& entry) { return entry.first; });
   std::vector<File> files;
   for (auto& [order, file] : ordered) files.push_back(std::move(file));
@@ -74,18 +95,18 @@ std::vector<FolderWatch::File> FolderWatch::waiting() const {
 void FolderWatch::pass_over(const std::string& name) {
   const auto pending = pending_.find(name);
   if (pending == pending_.end()) return;
-  taken_[name] = pending->second.stamp;
+  taken_[name] = content_stamp_of(name);
   pending_.erase(pending);
 }
 
 FolderWatch::File FolderWatch::handed_out(const std::string& path) const {
-  const std::string name = path.substr(path.rfind('/') + 1);
+  const std::string name = name_of(path);
   const auto taken = taken_.find(name);
   return {.name = name, .modified_ns = taken == taken_.end() ? 0 : taken->second.modified_ns};
 }
 
 void FolderWatch::look_again(const std::string& path) {
-  const std::string name = path.substr(path.rfind('/') + 1);
+  const std::string name = name_of(path);
   taken_.erase(name);
   (void)await(name, false, system_clock().now());
 }
@@ -100,36 +121,46 @@ Status FolderWatch::on_event(std::uint32_t mask, const std::string& name, Time n
     return fail(Code::unavailable, format("watch {}: the folder is gone", folder_));
   }
   if ((mask & IN_Q_OVERFLOW) != 0) return scan(now);
-  if (!is_model_file(name)) return {};
   if ((mask & (IN_MOVED_FROM | IN_DELETE)) != 0) {
     pending_.erase(name);
     taken_.erase(name);
     return {};
   }
+  if (!is_watched(name)) return {};
   // An index is whole by itself, but its parts may still be written.
   return await(name, (mask & IN_MOVED_TO) != 0 && !is_safetensors_index(name), now);
 }
 
 Status FolderWatch::scan(Time now) {
   std::map<std::string, Stamp> still_there;
-  std::vector<std::pair<std::int64_t, std::string>> found;
+  struct Found {
+    std::uint64_t step;  ///< 0 of a file.
+    std::int64_t modified_ns;
+    std::string name;
+  };
+  std::vector<Found> found;
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder_, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!is_model_file(name) || pending_.contains(name)) continue;  // Those are looked at until they are whole.
-    const Stamp stamp = stamp_of(name);
+    if (!is_watched(name) || pending_.contains(name)) continue;  // Those are looked at until they are whole.
+    const Stamp stamp = content_stamp_of(name);
     const auto taken = taken_.find(name);
     const bool is_known = taken != taken_.end() && taken->second == stamp;
     if (is_known) still_there.insert(*taken);
-    if (!is_known && stamp != Stamp()) found.emplace_back(stamp.modified_ns, name);
+    // Checkpoints come after the files, which were there before the trainer that writes them.
+    const auto step = step_of_checkpoint(name);
+    if (!is_known && stamp != Stamp()) found.push_back({step ? *step + 1 : 0, step ? 0 : stamp.modified_ns, name});
   }
   if (error) return fail_errno(error.value(), format("watch {}", folder_));
   taken_ = std::move(still_there);
   // Copied or unpacked files may have one time; then their numbers tell the order.
   std::ranges::sort(found, [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first < b.first : comes_before_by_number(a.second, b.second);
+    if (a.step != b.step || a.modified_ns != b.modified_ns) {
+      return std::pair(a.step, a.modified_ns) < std::pair(b.step, b.modified_ns);
+    }
+    return comes_before_by_number(a.name, b.name);
   });
-  for (const auto& [modified_ns, name] : found) FRESHET_TRY(await(name, false, now));
+  for (const Found& one : found) FRESHET_TRY(await(one.name, false, now));
   // A folder that is slow to read is read more rarely.
   const Time done = system_clock().now();
   scan_at_ = done + std::max(look_every_, kScanPauseFactor * (done - now));
@@ -162,7 +193,7 @@ std::vector<std::string> FolderWatch::take_whole(Time now) {
       continue;
     }
     whole.emplace_back(pending.order, path_of(name));
-    taken_[name] = stamp;
+    taken_[name] = step_of_checkpoint(name) ? content_stamp_of(name) : stamp;
     it = pending_.erase(it);
   }
   std::ranges::sort(whole);
@@ -177,21 +208,27 @@ Time FolderWatch::next_look() const {
   return next;
 }
 
+bool FolderWatch::is_watched(const std::string& name) const {
+  std::error_code error;
+  return is_model_file(name) || (step_of_checkpoint(name) && std::filesystem::is_directory(path_of(name), error));
+}
+
 FolderWatch::Stamp FolderWatch::stamp_of(const std::string& name) const {
-  struct stat file {};
-  if (::stat(path_of(name).c_str(), &file) != 0) return {};
-  Stamp stamp{.inode = file.st_ino,
-              .bytes = file.st_size,
-              .modified_ns = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
-  if (!is_safetensors_index(name)) return stamp;
-  const auto parts = files_of_safetensors_index(path_of(name));
-  for (std::size_t i = 0; parts && i < parts->size(); ++i) {
-    const Stamp part = stamp_of((*parts)[i].substr((*parts)[i].rfind('/') + 1));
-    stamp.inode = stamp.inode * 31 + part.inode;
-    stamp.bytes += part.bytes;
-    stamp.modified_ns = std::max(stamp.modified_ns, part.modified_ns);
+  Stamp stamp = stamp_at(path_of(name));
+  if (!step_of_checkpoint(name)) return stamp;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(path_of(name), error), end; !error && entry != end;
+       entry.increment(error)) {
+    add_to(stamp, stamp_at(entry->path().string()));
   }
   return stamp;
+}
+
+FolderWatch::Stamp FolderWatch::content_stamp_of(const std::string& name) const {
+  if (!step_of_checkpoint(name)) return stamp_of(name);
+  const auto weights = weights_of_checkpoint(path_of(name));
+  // Without weights it is the same folder, whatever else comes into it.
+  return weights ? stamp_at(*weights) : Stamp{.inode = stamp_at(path_of(name)).inode, .bytes = 0};
 }
 
 }  // namespace freshet::cli

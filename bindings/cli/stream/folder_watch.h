@@ -5,6 +5,9 @@
 /// are there at the start count too, oldest first. Only `*.safetensors` and the indexes of models in parts
 /// (`*.safetensors.index.json`) are looked at, and none that begins with a dot.
 ///
+/// A folder checkpoint-N is handed out as one, in the order of N: whole when nothing in it has changed for a while, and
+/// again when its weights change. So is one without weights, and a link to one, once: whoever takes it says so.
+///
 /// News come from inotify, but they are hints: the kernel may lose some, and it hears nothing of what another host does
 /// to a shared file system (NFS, SMB, Lustre), nor of what is written to the target of a link. So the watch also reads
 /// the folder again every other second and compares it with the last state.
@@ -49,7 +52,8 @@ class FolderWatch {
   void look_again(const std::string& path);
 
  private:
-  /// What tells one content of a file from another without reading it. An index's is of its parts too.
+  /// What tells one content of a file from another without reading it. An index's is of its parts too, a folder's of
+  /// all its files.
   struct Stamp {
     std::uint64_t inode = 0;
     std::int64_t bytes = -1;
@@ -72,7 +76,13 @@ class FolderWatch {
   Status await(const std::string& name, bool renamed, Time now);
   std::vector<std::string> take_whole(Time now);
   Time next_look() const;
+  static Stamp stamp_at(const std::string& path);
+  static void add_to(Stamp& stamp, const Stamp& part);
+  bool is_watched(const std::string& name) const;
   Stamp stamp_of(const std::string& name) const;
+  /// The same, of a folder's weights alone: what comes beside them later makes no new version.
+  Stamp content_stamp_of(const std::string& name) const;
+  std::string name_of(const std::string& path) const { return path.substr(folder_.size() + 1); }
 
   std::string folder_;
   Duration settle_;

@@ -2,7 +2,9 @@
 // `freshet publish`: files of tensors become versions, and are served until somebody says stop.
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/model_file.h"
@@ -11,6 +13,7 @@
 #include "bindings/cli/stream/patient_publisher.h"
 #include "bindings/cli/stream/stray_file.h"
 #include "bindings/cli/stream/watch_memory.h"
+#include "bindings/cli/training/checkpoint_folder.h"
 #include "core/base/format.h"
 #include "core/safetensors/model_file.h"
 #include "transport/file/folder_feed.h"
@@ -53,7 +56,8 @@ class FilePublisher {
 
   /// Takes the file's architecture for that of the version before, and publishes nothing.
   Status adopt(const std::string& path) {
-    FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
+    FRESHET_ASSIGN(const std::string weights, weights_at(path));
+    FRESHET_ASSIGN(const ModelFile file, ModelFile::read(weights));
     if (file.tensors().empty()) return fail(Code::invalid_argument, path + ": the file has no tensors");
     FRESHET_ASSIGN(architecture_, guess(file.tensors()));
     return {};
@@ -64,7 +68,9 @@ class FilePublisher {
   Status publish_found(const std::string& path) {
     Status published = publish_file(path, other_);
     // An index may come before its parts.
-    const bool waits = !published && published.error().code() == Code::not_found && is_safetensors_index(path);
+    const auto weights = weights_at(path);
+    const bool waits =
+        !published && published.error().code() == Code::not_found && weights && is_safetensors_index(*weights);
     return waits ? fail(Code::unavailable, published.error().message()) : published;
   }
 
@@ -89,13 +95,20 @@ class FilePublisher {
     OtherArchitecture other;
   };
 
-  Status publish_file(const std::string& path, OtherArchitecture other) {
+  /// A folder stands for the weights in it.
+  static Result<std::string> weights_at(const std::string& path) {
+    std::error_code error;
+    return std::filesystem::is_directory(path, error) ? weights_of_checkpoint(path) : path;
+  }
+
+  Status publish_file(const std::string& given, OtherArchitecture other) {
+    FRESHET_ASSIGN(const std::string path, weights_at(given));
     FRESHET_ASSIGN(const ModelFile file, ModelFile::read(path));
     log_left_out(program_.out, path, file);
-    Status published =
-        publish_tensors(
-            file.tensors(),
-            {.step = file.step(), .metrics = file.metrics(), .tags = file.tags(), .source = path}, {{"file", path}}, {.name = path, .other = other});
+    TrainingFacts facts = facts_of(file, path);
+    Status published = publish_tensors(
+        file.tensors(), {.step = facts.step, .metrics = std::move(facts.metrics), .tags = file.tags(), .source = path},
+        {{"file", path}}, {.name = path, .other = other});
     if (!published) return fail(std::move(published).error().with_context(path));
     return {};
   }
@@ -300,12 +313,15 @@ void add_publish(CLI::App& root, Program& program) {
   CLI::App& command = *root.add_subcommand("publish", "make versions from safetensors files, and serve them");
   add_json_flag(command, program);
   add_model(command, arguments->model);
-  command.add_option("FILE", arguments->files, "each is one version, in order; an index of parts is one")
+  command
+      .add_option("FILE", arguments->files,
+                  "each is one version, in order; an index of parts is one, and a folder checkpoint-N")
       ->type_name("FILE.safetensors");
   CLI::Option* watch =
       command
           .add_option("--watch", arguments->watch,
-                      "each complete *.safetensors that appears in DIR is a version; parts are one, by their index")
+                      "each complete *.safetensors or checkpoint-N that appears in DIR is a version; parts are one, by "
+                      "their index")
           ->type_name("DIR");
   command
       .add_option("--follow", arguments->follow,
@@ -339,7 +355,8 @@ void add_publish(CLI::App& root, Program& program) {
   add_directory(command, arguments->directory);
   add_security(command, arguments->security, arguments->at, AddressUse::bind);
   command.footer(
-      "The file's __metadata__ travels with the version.\n"
+      "The file's __metadata__ travels with the version. A checkpoint-N gives its step, and the losses of its\n"
+      "trainer_state.json.\n"
       "A line per version: model, version, tensors, changed_tensors, bytes (of the changed tensors), blocked_ms,\n"
       "file.\n"
       "example: freshet publish demo --watch checkpoints/");

@@ -75,5 +75,28 @@ TEST_F(FolderWatching, WhatIsPassedOverComesWhenItChanges) {
   EXPECT_THAT(next(watch), ElementsAre(folder_ / "in/b.safetensors"));
 }
 
+TEST_F(FolderWatching, ACheckpointIsWholeWhenItWasRenamedOrStandsStill) {
+  auto opened = FolderWatch::open(folder_ / "in", std::chrono::hours(1), std::chrono::milliseconds(1));
+  ASSERT_TRUE(opened) << opened.error().message();
+  fs::create_directory(folder_ / "in/checkpoint-1");
+  write("in/checkpoint-1/model.safetensors", "1");
+  fs::create_directory(folder_ / "in/checkpoint-x");
+  write("in/checkpoint-4", "a file");
+  EXPECT_TRUE(opened->wait(system_clock().now(), -1)->empty()) << "it may still be written";
+  fs::create_directory(folder_ / "in/tmp-checkpoint-2");
+  write("in/tmp-checkpoint-2/model.safetensors", "2");
+  fs::rename(folder_ / "in/tmp-checkpoint-2", folder_ / "in/checkpoint-2");
+  EXPECT_THAT(next(*opened), ElementsAre(folder_ / "in/checkpoint-2"));
+  ASSERT_EQ(opened->waiting().size(), 1U);
+  EXPECT_EQ(opened->waiting()[0].name, "checkpoint-1");
+
+  FolderWatch patient = open();
+  EXPECT_THAT(next(patient), ElementsAre(folder_ / "in/checkpoint-1", folder_ / "in/checkpoint-2"));
+  write("in/checkpoint-1/trainer_state.json", "{}");
+  EXPECT_TRUE(patient.wait(system_clock().now(), -1)->empty()) << "the weights are the same";
+  write("in/checkpoint-1/model.safetensors", "another");
+  EXPECT_THAT(next(patient), ElementsAre(folder_ / "in/checkpoint-1"));
+}
+
 }  // namespace
 }  // namespace freshet::cli
