@@ -11,7 +11,12 @@
 
 namespace freshet::cli {
 
-enum class Health { ok, limited, missing };
+enum class Health {
+  ok,
+  limited,
+  missing,    ///< From this machine.
+  not_built,  ///< This program was built without it.
+};
 std::string_view name_of(Health health);
 
 struct Finding {
@@ -21,6 +26,11 @@ struct Finding {
   std::string enables;  ///< What it is for.
   std::string get;      ///< How to get it, or more of it; empty when there is nothing to do.
 
+  /// This check, of a part that this program was built without; `package` is what a build needs.
+  Finding not_built(std::string_view package) const {
+    return with(Health::not_built, "this program was built without it",
+                "apt install " + std::string(package) + ", and build Freshet again");
+  }
   /// This check with what came of it.
   Finding with(Health how, std::string what, std::string advice = "") const {
     return {check, how, std::move(what), enables, std::move(advice)};
@@ -46,6 +56,7 @@ Finding find_ucx();
 Finding find_cuda();
 Finding find_nccl();
 Finding find_ceph();
+Finding find_s3();
 
 /// Programs and services.
 Finding find_redis();

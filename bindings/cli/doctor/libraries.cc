@@ -44,6 +44,7 @@ Finding find_nccl() {
 
 Finding find_ceph() {
   const Finding finding{.check = "ceph", .enables = "repositories in a Ceph cluster (RADOS)"};
+  if (!FRESHET_HAS_RADOS) return finding.not_built("librados-dev");
   const Library rados("librados.so.2");
   auto* get_version = rados.function<void(int*, int*, int*)>("rados_version");
   if (get_version == nullptr) {
@@ -54,6 +55,12 @@ Finding find_ceph() {
   int extra = 0;
   get_version(&major, &minor, &extra);
   return finding.with(Health::ok, format("librados {}.{}.{}", major, minor, extra));
+}
+
+Finding find_s3() {
+  const Finding finding{.check = "s3", .enables = "repositories in a bucket (s3://BUCKET/PREFIX)"};
+  if (!FRESHET_HAS_S3) return finding.not_built("libcurl4-openssl-dev libexpat1-dev");
+  return finding.with(Health::ok, "this program has it");
 }
 
 }  // namespace freshet::cli

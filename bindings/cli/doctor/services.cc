@@ -65,6 +65,7 @@ std::optional<std::string> program_on_path(const std::string& name) {
 
 Finding find_redis() {
   const Finding finding{.check = "redis", .enables = "a directory and news for many hosts (optional)"};
+  if (!FRESHET_HAS_REDIS) return finding.not_built("libhiredis-dev");
   const bool library = static_cast<bool>(Library("libhiredis.so.0.14"));
   const bool server = is_redis_running();
   const std::string found =

@@ -93,11 +93,8 @@ Finding find_ucx() {
 }
 #else
 Finding find_ucx() {
-  return {.check = "ucx",
-          .health = Health::missing,
-          .found = "this build has no UCX",
-          .enables = "subscribers on other hosts of a trusted fabric",
-          .get = "apt install libucx-dev, and build again"};
+  const Finding finding{.check = "ucx", .enables = "subscribers on other hosts of a trusted fabric"};
+  return finding.not_built("libucx-dev");
 }
 #endif
 

@@ -53,6 +53,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_triton(root, program);
   add_doctor(root, program);
   add_completion(root, program);
+  add_complete(root, program);
 }
 
 /// The command that the line got to, for "see freshet repo put --help".

@@ -46,6 +46,7 @@ void add_tier(CLI::App& root, Program& program);
 void add_triton(CLI::App& root, Program& program);
 void add_doctor(CLI::App& root, Program& program);
 void add_completion(CLI::App& root, Program& program);
+void add_complete(CLI::App& root, Program& program);
 
 /// The whole program: parses, acts, says what went wrong. Returns the exit code.
 int run(int argc, const char* const* argv);

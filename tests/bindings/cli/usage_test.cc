@@ -98,14 +98,29 @@ TEST(Doctor, HasALineForEveryCheck) {
   for (const Json& line : ended.json_lines()) {
     ASSERT_TRUE(line.is_object());
     checks.push_back(line["check"]);
-    EXPECT_THAT(line["state"], testing::AnyOf("ok", "limited", "missing"));
+    EXPECT_THAT(line["state"], testing::AnyOf("ok", "limited", "missing", "not built"));
     EXPECT_NE(line["found"], "");
     EXPECT_NE(line["enables"], "");
     EXPECT_TRUE(line.contains("get"));
   }
   EXPECT_THAT(checks, testing::ElementsAre("vector_code", "memory_lock", "huge_pages", "shared_memory",
                                            "host_directory", "directory", "tier_reader", "tier_kernel", "tiers", "ucx",
-                                           "cuda", "nccl", "redis", "ceph", "gnuplot"));
+                                           "cuda", "nccl", "redis", "ceph", "s3", "gnuplot"));
+}
+
+TEST(Doctor, FitsAHundredColumnsAndSaysWhatIsNotBuilt) {
+  TemporaryFolder folder;
+  const Environment environment = {{"FRESHET_RUN_DIR", folder / "a-long-name-of-a-folder-that-is-not-there/run"}};
+  const std::string text = run({"doctor"}, environment).out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  for (const Json& line : run({"doctor", "--json"}, environment).json_lines()) {
+    const std::string check = line["check"];
+    EXPECT_THAT(text, testing::ContainsRegex("(^|\n)" + check + " +" + line["state"].get<std::string>() + " "));
+    if (line["state"] != "not built") continue;
+    EXPECT_EQ(line["found"], "this program was built without it");
+    EXPECT_THAT(line["get"].get<std::string>(), HasSubstr("build Freshet again"));
+  }
 }
 
 TEST(Doctor, SaysWhichDevicesAreThereOrWhyThereIsNone) {
@@ -142,18 +157,45 @@ TEST(Completion, ScriptsKnowEveryCommand) {
 TEST(Completion, BashCompletesWhatTheLineGotTo) {
   TemporaryFolder folder;
   write_file(folder / "freshet", run({"completion", "bash"}).out);
-  const auto completed = [&](const std::string& words, int at) {
-    const std::string script = "source '" + (folder / "freshet") + "'; COMP_WORDS=(" + words +
-                               "); COMP_CWORD=" + std::to_string(at) + "; _freshet; echo \"${COMPREPLY[*]}\" > '" +
-                               (folder / "reply") + "'";
+  const Environment environment = {{"FRESHET_RUN_DIR", folder / "run"},
+                                   {"XDG_STATE_HOME", folder / "state"},
+                                   {"FRESHET_REPO", folder / "repository"}};
+  const auto completed = [&](const std::string& typed) {
+    const std::string script = "source '" + (folder / "freshet") + "'; COMP_LINE='" + typed +
+                               "'; COMP_POINT=${#COMP_LINE}; COMP_WORDBREAKS=' @:='; _freshet; " +
+                               "echo \"${COMPREPLY[*]}\" > '" + (folder / "reply") + "'";
     write_file(folder / "script", script);
-    EXPECT_EQ(std::system(("bash " + (folder / "script")).c_str()), 0);
+    EXPECT_EQ(run_in_shell("PATH=\"${FRESHET%/*}:$PATH\" bash '" + (folder / "script") + "'", environment), 0);
     return read_file(folder / "reply").value_or("");
   };
-  EXPECT_EQ(completed("freshet rep", 1), "replay repo\n");
-  EXPECT_EQ(completed("freshet repo", 1), "repo\n");
-  EXPECT_EQ(completed("freshet repo --json li", 3), "lineage\n");
-  EXPECT_EQ(completed("freshet repo put --an", 3), "--ancestor\n");
+  EXPECT_EQ(completed("freshet rep"), "replay repo\n");
+  EXPECT_EQ(completed("freshet repo"), "repo\n");
+  EXPECT_EQ(completed("freshet repo --json li"), "lineage\n");
+  EXPECT_EQ(completed("freshet repo put --an"), "--ancestor\n");
+  // Values: words, stored models and versions, published ones.
+  EXPECT_EQ(completed("freshet completion "), "bash zsh fish\n");
+  EXPECT_EQ(completed("freshet subscribe net --channel s"), "shm\n");
+  EXPECT_EQ(completed("freshet repo --repo /absent --json ls n"), "\n");
+  for (const char* name : {"net", "other"}) {
+    write_file(folder / "m.safetensors", encoded(chain(1, 2, 3)));
+    const Ended put = run({"repo", "put", name, "--weights", folder / "m.safetensors"}, environment);
+    ASSERT_EQ(put.exit_code, 0) << put.err;
+  }
+  EXPECT_EQ(completed("freshet repo ls n"), "net\n");
+  EXPECT_EQ(completed("freshet repo show oth"), "other other@1\n");
+  EXPECT_EQ(completed("freshet repo show net@"), "1\n");
+  EXPECT_EQ(completed("freshet repo --repo " + (folder / "none") + " show n"), "\n");
+  Running publisher({"publish", "live", folder / "m.safetensors", "--json"}, environment);
+  ASSERT_EQ(publisher.next_json()["version"], 1);
+  EXPECT_EQ(completed("freshet top l"), "live\n");
+  EXPECT_EQ(completed("freshet rollback live@"), "1\n");
+  // A path is the shell's to complete.
+  EXPECT_EQ(completed("freshet publish live m"), "\n");
+  // Nobody waits for a publisher that does not answer.
+  publisher.signal(SIGSTOP);
+  EXPECT_EQ(completed("freshet rollback live@"), "\n");
+  EXPECT_EQ(run({"complete", "published-versions"}, environment).exit_code, 0);
+  publisher.signal(SIGCONT);
 }
 
 TEST(Stdout, AReaderThatLeavesIsNoError) {
