@@ -22,14 +22,19 @@ namespace freshet {
 
 struct LineageDrawing {
   std::string title;
-  VersionName best;  ///< The one to be ringed; empty: the first one that has the greatest quality among the rows.
+  VersionName best;  ///< The one to be ringed; empty: the first one that has the best quality among the rows.
+  std::string measure = "quality";  ///< What the rows' qualities are, for the legend.
+  bool lower_is_better = false;
 };
 
-/// Graphviz text, for `dot -Tsvg` and the like.
+/// Graphviz text, for `dot -Tsvg` and the like: each version.
 std::string lineage_dot(std::span<const LineageRow> rows, const LineageDrawing& drawing = {});
 
-/// An SVG image that needs no Graphviz. Up to 150 versions each bear their name; more of them are dots. What else is
-/// known of a version shows where the pointer rests on it.
+/// An SVG image that needs no Graphviz, for a page of 1120 by 790 pixels (A4, landscape) at most. Of a lineage that is
+/// longer than 12 versions, chains are folded: one mark stands for several versions, and shows their colours. Small
+/// branches are folded too, if the page has no room for them. Marks bear names if there is room; the best one always
+/// does. What else is known of a version shows where the pointer rests on it. The attribute data-v of a mark's group
+/// is the name of its version (folded: of the last).
 std::string lineage_svg(std::span<const LineageRow> rows, const LineageDrawing& drawing = {});
 
 /// Every version of every model, by name.

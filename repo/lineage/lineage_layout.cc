@@ -82,19 +82,26 @@ LineageLayout layout_of(std::span<const LineageRow> rows) {
   return layout;
 }
 
-std::optional<QualityRange> quality_range(std::span<const LineageRow> rows) {
+std::optional<QualityRange> quality_range(std::span<const LineageRow> rows, bool lower_is_better) {
+  const auto better = [lower_is_better](double a, double b) { return lower_is_better ? a < b : a > b; };
   std::optional<QualityRange> range;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].quality || !std::isfinite(*rows[i].quality)) continue;
     const double quality = *rows[i].quality;
-    if (!range) range = QualityRange{.least = quality, .greatest = quality, .best = i};
-    range->least = std::min(range->least, quality);
-    if (quality > range->greatest) {
-      range->greatest = quality;
-      range->best = i;
+    if (!range) range = QualityRange{.worst = quality, .best = quality, .best_row = i};
+    if (better(range->worst, quality)) range->worst = quality;
+    if (better(quality, range->best)) {
+      range->best = quality;
+      range->best_row = i;
     }
   }
   return range;
+}
+
+double QualityRange::share(double quality) const {
+  const double width = best - worst;
+  // Differences of huge numbers may be infinite.
+  return width != 0 && std::isfinite(width) ? (quality - worst) / width : 1.0;
 }
 
 std::string colour_at(double share) {
@@ -118,9 +125,7 @@ std::string colour_at(double share) {
 
 std::string quality_colour(const std::optional<double>& quality, const std::optional<QualityRange>& range) {
   if (!quality || !std::isfinite(*quality) || !range) return "#c8c8c8";
-  const double width = range->greatest - range->least;
-  // Differences of huge numbers may be infinite.
-  return colour_at(width > 0 && std::isfinite(width) ? (*quality - range->least) / width : 1.0);
+  return colour_at(range->share(*quality));
 }
 
 }  // namespace freshet

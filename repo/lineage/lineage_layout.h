@@ -28,17 +28,20 @@ struct LineageLayout {
 };
 LineageLayout layout_of(std::span<const LineageRow> rows);
 
-/// Least and greatest quality among the rows; nothing when none has one.
+/// Worst and best quality among the rows; nothing when none has one.
 struct QualityRange {
-  double least = 0;
-  double greatest = 0;
-  std::size_t best = 0;  ///< The row that has the greatest.
-};
-std::optional<QualityRange> quality_range(std::span<const LineageRow> rows);
+  double worst = 0;
+  double best = 0;
+  std::size_t best_row = 0;  ///< The first row that has the best.
 
-/// "#rrggbb", from dark (the least) to bright (the greatest); grey for none.
+  /// How far the quality is on the way from the worst (0) to the best (1).
+  double share(double quality) const;
+};
+std::optional<QualityRange> quality_range(std::span<const LineageRow> rows, bool lower_is_better = false);
+
+/// "#rrggbb", from dark (the worst) to bright (the best); grey for none.
 std::string quality_colour(const std::optional<double>& quality, const std::optional<QualityRange>& range);
-/// `share` of the way from the least to the greatest.
+/// `share` of the way from the worst to the best.
 std::string colour_at(double share);
 
 }  // namespace freshet

@@ -4,6 +4,7 @@
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/durable_file.h"
+#include "bindings/cli/repo/metric.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
 #include "repo/lineage/lineage_drawing.h"
@@ -16,19 +17,39 @@ struct HistoryArguments {
   bool all = false;
   std::string dot;
   std::string svg;
+  MetricChoice metric;
+  bool draws() const { return !dot.empty() || !svg.empty(); }
 };
 
-Status write_drawing(const std::string& path, const std::string& text) {
-  return path.empty() ? Status() : write_text_file(path, text);
+Status draw(const std::vector<LineageRow>& rows, const HistoryArguments& arguments) {
+  LineageDrawing drawing{.title = arguments.version};
+  if (arguments.metric.chosen()) {
+    drawing.measure = arguments.metric.name;
+    drawing.lower_is_better = arguments.metric.lower_is_better();
+  }
+  if (!arguments.dot.empty()) FRESHET_TRY(write_text_file(arguments.dot, lineage_dot(rows, drawing)));
+  if (!arguments.svg.empty()) FRESHET_TRY(write_text_file(arguments.svg, lineage_svg(rows, drawing)));
+  return {};
 }
 
-/// Prints the rows, and draws them where that was asked for.
-Result<ExitCode> tell(Program& program, const std::vector<LineageRow>& versions, const HistoryArguments& arguments,
-                      const std::vector<LineageRow>& drawn) {
-  const LineageDrawing drawing{.title = arguments.version};
-  if (!arguments.dot.empty()) FRESHET_TRY(write_drawing(arguments.dot, lineage_dot(drawn, drawing)));
-  if (!arguments.svg.empty()) FRESHET_TRY(write_drawing(arguments.svg, lineage_svg(drawn, drawing)));
-  FRESHET_TRY(program.out.emit(lineage_json(versions), program.out.json ? "" : lineage_table(versions)));
+/// Prints the rows, and draws them where that was asked for, with `root` if there is one.
+Result<ExitCode> tell(Program& program, const Repository& repository, const std::vector<LineageRow>& versions,
+                      const HistoryArguments& arguments, const std::optional<LineageRow>& root = std::nullopt) {
+  std::vector<LineageRow> drawn = versions;
+  if (root) drawn.insert(drawn.begin(), *root);
+  if (!arguments.metric.chosen()) {
+    FRESHET_TRY(draw(drawn, arguments));
+    FRESHET_TRY(program.out.emit(lineage_json(versions), program.out.json ? "" : lineage_table(versions)));
+    return ExitCode::done;
+  }
+  if (arguments.draws()) {
+    FRESHET_ASSIGN(const MeasuredRows picture, measured(repository, arguments.metric, drawn));
+    FRESHET_TRY(draw(picture.with_value_as_quality(), arguments));
+  }
+  FRESHET_ASSIGN(const MeasuredRows listed, measured(repository, arguments.metric, versions));
+  Json json = lineage_json(listed.rows);
+  for (std::size_t at = 0; at < json.size(); ++at) json[at]["metric"] = quality_json(listed.values[at]);
+  FRESHET_TRY(program.out.emit(json, lineage_table(listed.with_value_as_quality(), printable(arguments.metric.name))));
   return ExitCode::done;
 }
 
@@ -40,19 +61,15 @@ Result<ExitCode> lineage(Program& program, Repository& repository, const History
     FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
     FRESHET_ASSIGN(versions, repository.lineage(name));
   }
-  return tell(program, versions, arguments, versions);
+  return tell(program, repository, versions, arguments);
 }
 
 Result<ExitCode> descendants(Program& program, Repository& repository, const HistoryArguments& arguments) {
   FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const std::vector<LineageRow> versions, repository.descendants(name));
-  std::vector<LineageRow> drawn;
-  if (!arguments.dot.empty() || !arguments.svg.empty()) {
-    FRESHET_ASSIGN(const std::vector<LineageRow> line, repository.lineage(name));
-    drawn.push_back(line.front());
-    drawn.insert(drawn.end(), versions.begin(), versions.end());
-  }
-  return tell(program, versions, arguments, drawn);
+  if (!arguments.draws()) return tell(program, repository, versions, arguments);
+  FRESHET_ASSIGN(const std::vector<LineageRow> line, repository.lineage(name));
+  return tell(program, repository, versions, arguments, line.front());
 }
 
 Result<ExitCode> contributors(Program& program, Repository& repository, const HistoryArguments& arguments) {
@@ -97,6 +114,7 @@ Result<ExitCode> owners(Program& program, Repository& repository, const HistoryA
 void add_drawings(CLI::App& command, HistoryArguments& arguments) {
   command.add_option("--svg", arguments.svg, "also draw the versions as an image for a browser")->type_name("FILE");
   command.add_option("--dot", arguments.dot, "also write the versions as a graph for Graphviz")->type_name("FILE");
+  add_metric(command, arguments.metric);
 }
 
 void add_lineage(CLI::App& repo, Program& program) {
@@ -108,9 +126,9 @@ void add_lineage(CLI::App& repo, Program& program) {
   command.add_flag("--all", arguments->all, "every version of the repository, by name")->excludes(version);
   add_drawings(command, *arguments);
   command.footer(
-      "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired version with \"retired\":true.\n"
-      "Drawings: colours show the quality; retired versions are dashed.\n"
-      "example: freshet repo lineage --all --svg search.svg");
+      "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired version with \"retired\":true;\n"
+      "with --metric also metric. Drawings: colours show the quality or the metric; retired versions are dashed.\n"
+      "example: freshet repo lineage --all --svg search.svg --metric val_loss");
   act_on_repository(command, program, arguments, RepositoryAccess::read, lineage, [](const HistoryArguments& given) {
     if (given.all == !given.version.empty()) throw CLI::ValidationError("lineage: give MODEL[@V] or --all");
   });

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "bindings/cli/frame/arguments.h"
+#include "bindings/cli/repo/metric.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
-#include "repo/local/side_by_side.h"
 
 namespace freshet::cli {
 namespace {
@@ -14,6 +14,7 @@ namespace {
 struct ListingsArguments {
   std::string model;
   std::vector<std::string> tags;
+  MetricChoice metric;
 };
 
 Result<bool> has_tags(const Repository& repository, const VersionName& name, const std::vector<std::string>& tags) {
@@ -37,91 +38,121 @@ Result<std::vector<LineageRow>> chosen_versions(const Repository& repository, co
   return chosen;
 }
 
-/// A provider far away answers so many questions while one is on its way.
-constexpr std::size_t kFactsAtOnce = 16;
+/// The loss, or else the first metric.
+std::string metric_text(const Metrics& metrics) {
+  if (metrics.empty()) return "-";
+  const auto loss = std::ranges::find(metrics, "loss", &Metrics::value_type::first);
+  const auto& [name, value] = loss == metrics.end() ? metrics.front() : *loss;
+  return format("{} {:.6g}", printable(name), value);
+}
 
-/// What the listing tells of a version beside its row. Of a damaged record, nothing: `verify` tells of the damage.
-struct Facts {
-  std::uint64_t step = 0;
-  Metrics metrics;
-  std::int64_t created_unix_ns = 0;
-
-  static Facts of(const Repository& repository, const VersionName& name) {
-    const Result<VersionRecord> record = repository.get(name);
-    if (!record) return {};
-    return {record->manifest.step, record->manifest.metrics, record->manifest.created_unix_ns};
-  }
-
-  /// The loss, or else the first metric.
-  std::string metric_text() const {
-    if (metrics.empty()) return "-";
-    const auto loss = std::ranges::find(metrics, "loss", &Metrics::value_type::first);
-    const auto& [name, value] = loss == metrics.end() ? metrics.front() : *loss;
-    return format("{} {:.6g}", printable(name), value);
-  }
-  void add_to(std::vector<std::string>& row) const {
-    row.insert(row.end(), {format("{}", step), metric_text(), date_text(created_unix_ns)});
-  }
-  void add_to(Json& line) const {
-    line["step"] = step;
-    line["metrics"] = Json::object();
-    for (const auto& [name, value] : metrics) line["metrics"][name] = value;
-    line["created_ms"] = created_unix_ns / kNanosecondsPerMillisecond;
-  }
-};
+void add_facts(Json& line, const VersionFacts& facts) {
+  line["step"] = facts.step;
+  line["metrics"] = Json::object();
+  for (const auto& [name, value] : facts.metrics) line["metrics"][name] = value;
+  line["created_ms"] = facts.created_unix_ns / kNanosecondsPerMillisecond;
+}
 
 std::string quality_text(const std::optional<double>& quality) { return quality ? format("{}", *quality) : "-"; }
 
-Result<ExitCode> list_models(Program& program, const Repository& repository, const std::vector<std::string>& tags) {
-  std::vector<std::vector<std::string>> rows = {{"MODEL", "VERSIONS", "NEWEST", "QUALITY"}};
-  FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
-  for (const std::string& model : models) {
-    FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, model, tags));
-    std::size_t live = 0;
-    const LineageRow* newest_row = nullptr;
-    for (const LineageRow& row : versions) {
-      if (row.retired) continue;
-      ++live;
-      newest_row = &row;
+/// A line of the models' list.
+struct ListedModel {
+  std::string model;
+  std::size_t live = 0;
+  LineageRow newest;
+  LineageRow best;              ///< With a metric alone.
+  std::optional<double> value;  ///< The best one's.
+};
+
+/// Not set: the model has no version that is to be listed.
+Result<std::optional<ListedModel>> listed_model(const Repository& repository, const std::string& model,
+                                                const ListingsArguments& arguments) {
+  FRESHET_ASSIGN(std::vector<LineageRow> versions, chosen_versions(repository, model, arguments.tags));
+  std::erase_if(versions, [](const LineageRow& row) { return row.retired; });
+  ListedModel listed{.model = model};
+  if (arguments.metric.chosen()) {
+    FRESHET_ASSIGN(MeasuredRows rows, measured(repository, arguments.metric, versions));
+    versions = std::move(rows.rows);
+    for (std::size_t at = 0; at < versions.size(); ++at) {
+      if (!arguments.metric.better(rows.values[at], listed.value)) continue;
+      listed.value = rows.values[at];
+      listed.best = versions[at];
     }
-    if (newest_row == nullptr) continue;
-    const LineageRow& newest = *newest_row;
-    rows.push_back({model, format("{}", live), to_string(newest.version), quality_text(newest.quality)});
-    if (!program.out.json) continue;
-    FRESHET_TRY(program.out.emit({{"model", model},
-                                  {"versions", live},
-                                  {"newest", newest.version.number},
-                                  {"quality", quality_json(newest.quality)}},
-                                 ""));
+  }
+  if (versions.empty()) return std::optional<ListedModel>();
+  listed.live = versions.size();
+  listed.newest = std::move(versions.back());
+  return std::optional<ListedModel>(std::move(listed));
+}
+
+Result<ExitCode> list_models(Program& program, const Repository& repository, const ListingsArguments& arguments) {
+  const MetricChoice& metric = arguments.metric;
+  FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
+  std::vector<ListedModel> all;
+  for (const std::string& model : models) {
+    FRESHET_ASSIGN(std::optional<ListedModel> listed, listed_model(repository, model, arguments));
+    if (listed) all.push_back(*std::move(listed));
+  }
+  std::ranges::stable_sort(all,
+                           [&](const ListedModel& a, const ListedModel& b) { return metric.better(a.value, b.value); });
+
+  std::vector<std::vector<std::string>> rows = {{"MODEL", "VERSIONS", "NEWEST", "QUALITY"}};
+  if (metric.chosen()) rows.front().insert(rows.front().end(), {"BEST", printable(metric.name)});
+  for (const ListedModel& one : all) {
+    const VersionName& newest = one.newest.version;
+    rows.push_back({one.model, format("{}", one.live), to_string(newest), quality_text(one.newest.quality)});
+    Json line = {{"model", one.model},
+                 {"versions", one.live},
+                 {"newest", newest.number},
+                 {"quality", quality_json(one.newest.quality)}};
+    if (metric.chosen()) {
+      rows.back().insert(rows.back().end(), {one.value ? to_string(one.best.version) : "-", quality_text(one.value)});
+      line["best"] = one.value ? Json(one.best.version.number) : Json();
+      line["metric"] = quality_json(one.value);
+    }
+    if (program.out.json) FRESHET_TRY(program.out.emit(line, ""));
   }
   if (!program.out.json) FRESHET_TRY(program.out.write(table(rows) + "\n"));
   return ExitCode::done;
 }
 
+/// Indices of the versions that the metric admits, the best first; all, as they are, without a metric.
+std::vector<std::size_t> listed_order(const MetricChoice& metric, const std::vector<VersionFacts>& facts) {
+  std::vector<std::size_t> order;
+  for (std::size_t at = 0; at < facts.size(); ++at) {
+    if (!metric.chosen() || metric.admits(metric.of(facts[at].metrics))) order.push_back(at);
+  }
+  if (metric.chosen()) {
+    std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
+      return metric.better(metric.of(facts[a].metrics), metric.of(facts[b].metrics));
+    });
+  }
+  return order;
+}
+
 Result<ExitCode> list_versions(Program& program, const Repository& repository, const ListingsArguments& arguments) {
-  const std::string& model = arguments.model;
-  std::vector<std::vector<std::string>> rows = {
-      {"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY", "STEP", "METRIC", "CREATED"}};
-  FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, model, arguments.tags));
-  std::vector<Facts> facts(versions.size());
-  FRESHET_TRY(run_side_by_side(versions.size(), kFactsAtOnce, [&](std::size_t at) -> Status {
-    if (!versions[at].retired) facts[at] = Facts::of(repository, versions[at].version);
-    return {};
-  }));
-  for (std::size_t at = 0; at < versions.size(); ++at) {
+  const MetricChoice& metric = arguments.metric;
+  std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY", "STEP",
+                                                 metric.chosen() ? printable(metric.name) : "METRIC", "CREATED"}};
+  FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, arguments.model, arguments.tags));
+  FRESHET_ASSIGN(const std::vector<VersionFacts> facts, facts_of(repository, versions));
+  for (const std::size_t at : listed_order(metric, facts)) {
     const LineageRow& row = versions[at];
+    const std::optional<double> value = metric.of(facts[at].metrics);
     rows.push_back({to_string(row.version) + (row.retired ? " (retired)" : ""),
                     row.ancestor.number == 0 ? "-" : to_string(row.ancestor), human_bytes(row.inherited_bytes),
-                    human_bytes(row.own_bytes), quality_text(row.quality)});
-    facts[at].add_to(rows.back());
+                    human_bytes(row.own_bytes), quality_text(row.quality), format("{}", facts[at].step),
+                    metric.chosen() ? quality_text(value) : metric_text(facts[at].metrics),
+                    date_text(facts[at].created_unix_ns)});
     if (!program.out.json) continue;
-    Json line = {{"model", model},
+    Json line = {{"model", arguments.model},
                  {"version", row.version.number},
                  {"ancestor", version_json(row.ancestor)},
                  {"inherited_bytes", row.inherited_bytes},
                  {"own_bytes", row.own_bytes},
                  {"quality", quality_json(row.quality)}};
-    if (!row.retired) facts[at].add_to(line);
+    if (!row.retired) add_facts(line, facts[at]);
+    if (metric.chosen()) line["metric"] = quality_json(value);
     if (row.retired) line["retired"] = true;
     FRESHET_TRY(program.out.emit(line, ""));
   }
@@ -130,7 +161,7 @@ Result<ExitCode> list_versions(Program& program, const Repository& repository, c
 }
 
 Result<ExitCode> list_contents(Program& program, Repository& repository, const ListingsArguments& arguments) {
-  return arguments.model.empty() ? list_models(program, repository, arguments.tags)
+  return arguments.model.empty() ? list_models(program, repository, arguments)
                                  : list_versions(program, repository, arguments);
 }
 
@@ -160,11 +191,13 @@ void add_listings(CLI::App& repo, Program& program) {
       ->type_name("K=V")
       ->check(tag_check())
       ->allow_extra_args(false);
+  add_metric(ls, arguments->metric);
   ls.footer(
       "A line each: model, versions, newest, quality; or model, version, ancestor, inherited_bytes, own_bytes, "
       "quality;\n"
-      "then step, metrics and created_ms, of the newest version or of this one.\n"
-      "example: freshet repo ls net --tag data=v2");
+      "then step, metrics and created_ms. With --metric the best come first, and a line also has metric, of a model\n"
+      "its best version's, and best.\n"
+      "example: freshet repo ls net --metric val_loss --at-most 0.5");
   act_on_repository(ls, program, arguments, RepositoryAccess::read, list_contents);
 
   CLI::App& totals = add_repo_command(repo, program, "stat", "the numbers of models, versions, tensors and bytes");

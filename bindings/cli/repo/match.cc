@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // `freshet repo match`: the stored versions that share the longest prefix with a graph.
 
+#include <algorithm>
+
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/graph_file.h"
 #include "bindings/cli/repo/batch.h"
+#include "bindings/cli/repo/metric.h"
 #include "bindings/cli/repo/repo.h"
 #include "core/base/format.h"
 #include "repo/match/explain.h"
@@ -22,12 +25,13 @@ struct MatchArguments {
   std::vector<std::string> tags;
   std::string exclude;
   std::string pin_by;
+  MetricChoice metric;
 };
 
 MatchQuery query_of(const MatchArguments& arguments, const Architecture& graph) {
   MatchQuery query{.graph = MatchGraph::of(graph),
                    .objective = *objective_named(arguments.objective),
-                   .top = arguments.top,
+                   .top = arguments.metric.chosen() ? kMatchTopMax : arguments.top,
                    .any = arguments.any,
                    .least_quality = arguments.least_quality,
                    .pin_by = arguments.pin_by,
@@ -41,6 +45,38 @@ Json row_json(const MatchRow& row) {
   return {{"model", row.version.model},   {"version", row.version.number},
           {"lcp_layers", row.lcp.layers}, {"lcp_parametric_layers", row.lcp.parametric_layers},
           {"lcp_bytes", row.lcp.bytes},   {"quality", quality_json(row.quality)}};
+}
+
+/// What match() answered as the metric orders it: among versions with equal prefixes the better metric wins, then the
+/// order stays. The values are those of the rows.
+Result<std::vector<std::optional<double>>> order_by_metric(const Repository& repository,
+                                                           const MatchArguments& arguments, MatchAnswer& answer) {
+  const Objective objective = *objective_named(arguments.objective);
+  std::vector<MatchRow> kept;
+  std::vector<std::optional<double>> values;
+  for (auto from = answer.top.begin(); from != answer.top.end() && kept.size() < arguments.top;) {
+    const auto to = std::find_if(from, answer.top.end(), [&](const MatchRow& row) {
+      return weight(objective, row.lcp) != weight(objective, from->lcp);
+    });
+    std::vector<LineageRow> equals;
+    for (auto row = from; row != to; ++row) equals.push_back({.version = row->version});
+    FRESHET_ASSIGN(const std::vector<VersionFacts> facts, facts_of(repository, equals));
+    std::vector<std::pair<std::optional<double>, MatchRow>> group;
+    for (std::size_t at = 0; at < equals.size(); ++at) {
+      const std::optional<double> value = arguments.metric.of(facts[at].metrics);
+      if (arguments.metric.admits(value)) group.emplace_back(value, from[static_cast<std::ptrdiff_t>(at)]);
+    }
+    std::ranges::stable_sort(group,
+                             [&](const auto& a, const auto& b) { return arguments.metric.better(a.first, b.first); });
+    for (const auto& [value, row] : group) {
+      if (kept.size() == arguments.top) break;
+      values.push_back(value);
+      kept.push_back(row);
+    }
+    from = to;
+  }
+  answer.top = std::move(kept);
+  return values;
 }
 
 /// Each layer of the graph beside what it matches in the best version, or why it does not.
@@ -61,9 +97,16 @@ Result<Json> explanation(const Repository& repository, const Architecture& graph
 }
 
 Result<Json> answer_json(Repository& repository, const MatchArguments& arguments, const Architecture& graph) {
-  FRESHET_ASSIGN(const MatchAnswer answer, repository.match(query_of(arguments, graph)));
+  FRESHET_ASSIGN(MatchAnswer answer, repository.match(query_of(arguments, graph)));
+  std::vector<std::optional<double>> values;
+  if (arguments.metric.chosen()) {
+    FRESHET_ASSIGN(values, order_by_metric(repository, arguments, answer));
+  }
   Json top = Json::array();
-  for (const MatchRow& row : answer.top) top.push_back(row_json(row));
+  for (const MatchRow& row : answer.top) {
+    top.push_back(row_json(row));
+    if (arguments.metric.chosen()) top.back()["metric"] = quality_json(values[top.size() - 1]);
+  }
   Json json = {{"best", top.empty() ? Json() : top.front()}, {"top", std::move(top)}, {"as_of", answer.as_of}};
   if (!answer.without.empty()) json["without"] = answer.without;
   for (const MatchAnswer::At& at : answer.providers) json["providers"][at.provider] = at.as_of;
@@ -86,13 +129,14 @@ std::string missing_text(const Json& answer) {
   return text;
 }
 
-std::string answer_text(const Json& answer) {
+std::string answer_text(const Json& answer, const MetricChoice& metric) {
   if (answer["best"].is_null()) return "no version shares a layer with the graph" + missing_text(answer);
-  std::vector<std::vector<std::string>> rows = {{"VERSION", "LAYERS", "PARAMETRIC", "BYTES", "QUALITY"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"VERSION", "LAYERS", "PARAMETRIC", "BYTES", metric.chosen() ? printable(metric.name) : "QUALITY"}};
   for (const Json& row : answer["top"]) {
     rows.push_back({format("{}@{}", text_of(row["model"]), text_of(row["version"])), text_of(row["lcp_layers"]),
                     text_of(row["lcp_parametric_layers"]), human_bytes(row["lcp_bytes"].get<std::uint64_t>()),
-                    text_of(row["quality"])});
+                    text_of(row[metric.chosen() ? "metric" : "quality"])});
   }
   std::string text = table(rows) + missing_text(answer);
   if (!answer.contains("explain")) return text;
@@ -113,11 +157,11 @@ Result<ExitCode> match(Program& program, Repository& repository, const MatchArgu
           FRESHET_ASSIGN(const auto graph, parse_graph_json(line));
           return answer_json(repository, arguments, *graph);
         },
-        answer_text);
+        [&](const Json& answer) { return answer_text(answer, arguments.metric); });
   }
   FRESHET_ASSIGN(const auto graph, read_graph(arguments.graph));
   FRESHET_ASSIGN(const Json answer, answer_json(repository, arguments, *graph));
-  FRESHET_TRY(program.out.emit(answer, program.out.json ? "" : answer_text(answer)));
+  FRESHET_TRY(program.out.emit(answer, program.out.json ? "" : answer_text(answer, arguments.metric)));
   return ExitCode::done;
 }
 
@@ -133,6 +177,7 @@ void add_filters(CLI::App& command, MatchArguments& arguments) {
   command.add_option("--exclude", arguments.exclude, "leave out this version and its ancestors")
       ->type_name("MODEL[@V]")
       ->check(version_check());
+  add_metric(command, arguments.metric);
 }
 
 }  // namespace
@@ -157,15 +202,17 @@ void add_match(CLI::App& repo, Program& program) {
       ->type_name("NAME");
   command.add_flag("--explain", arguments->explain, "each layer with its match, or the reason why there is none");
   command.footer(
-      "Among equal versions, the higher quality wins, then the later put, then the smaller name. JSON: best, top, "
-      "as_of,\n"
-      "with several providers also providers and without, and explain. example: freshet repo match --graph "
-      "candidate.json --top 3 --explain");
+      "Among equal versions, the better metric wins with --metric, then the higher quality, then the later put, then\n"
+      "the smaller name. JSON: best, top, as_of, with several providers also providers and without, and explain.\n"
+      "example: freshet repo match --graph candidate.json --top 3 --explain");
   const auto access = [](const MatchArguments& given) {
     return given.pin_by.empty() ? RepositoryAccess::read : RepositoryAccess::write;
   };
   act_on_repository(command, program, arguments, access, match, [](const MatchArguments& given) {
     if (given.graph.empty() == given.batch.empty()) throw CLI::ValidationError("match: give either --graph or --batch");
+    // A pin comes before the answer: it would hold the version of the best quality.
+    if (given.metric.chosen() && !given.pin_by.empty())
+      throw CLI::ValidationError("match: --pin pins by quality; leave out --metric, or pin the answer with repo pin");
   });
 }
 

@@ -65,8 +65,8 @@ Json lineage_json(const std::vector<LineageRow>& versions) {
   return all;
 }
 
-std::string lineage_table(const std::vector<LineageRow>& versions) {
-  std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY", ""}};
+std::string lineage_table(const std::vector<LineageRow>& versions, const std::string& measure) {
+  std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", measure, ""}};
   for (const LineageRow& row : versions) {
     rows.push_back({to_string(row.version), row.ancestor.number == 0 ? "-" : to_string(row.ancestor),
                     human_bytes(row.inherited_bytes), human_bytes(row.own_bytes),

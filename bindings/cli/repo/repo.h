@@ -80,8 +80,8 @@ CLI::Validator reference_check();
 Json version_json(const VersionName& name);
 /// The number, or null for none (JSON has no NaN either).
 Json quality_json(const std::optional<double>& quality);
-/// Versions with their ancestors, as an array or as a table.
+/// Versions with their ancestors, as an array or as a table. `measure` heads the column of their qualities.
 Json lineage_json(const std::vector<LineageRow>& versions);
-std::string lineage_table(const std::vector<LineageRow>& versions);
+std::string lineage_table(const std::vector<LineageRow>& versions, const std::string& measure = "QUALITY");
 
 }  // namespace freshet::cli

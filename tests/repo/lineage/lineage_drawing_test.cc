@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <set>
 #include <string>
@@ -71,11 +72,11 @@ TEST(LineageDrawing, BestIsRingedRetiredDashedAndTheUnknownAncestorHintedAt) {
   rows[2].retired = true;
   const std::string svg = lineage_svg(rows, {.title = "a <search> & \"more\""});
   EXPECT_EQ(count_of(svg, "class=\"best\""), 1u);
-  EXPECT_EQ(count_of(svg, "<g class=\"retired\">"), 1u);
+  EXPECT_EQ(count_of(svg, "<g class=\"retired\" data-v=\"net@4\">"), 1u);
   EXPECT_EQ(count_of(svg, "class=\"stub\""), 1u);
   EXPECT_EQ(count_of(svg, "<path d="), 2u) << "two edges";
   EXPECT_THAT(svg, HasSubstr("a &lt;search&gt; &amp; &quot;more&quot;"));
-  EXPECT_THAT(svg, HasSubstr(">net@3  0.75</text>"));
+  EXPECT_THAT(svg, HasSubstr(">net@3  0.75 (best)</text>"));
   const std::string dot = lineage_dot(rows, {.title = "a \"b\"\\"});
   EXPECT_THAT(dot, HasSubstr(R"(digraph "a \"b\"\\" {)"));
   EXPECT_THAT(dot, HasSubstr("n0 -> n1;"));
@@ -113,16 +114,54 @@ TEST(LineageDrawing, ColoursFollowQualityAndNeedNoNumberToBeSane) {
   const std::vector<LineageRow> rows = {drawn_row(1, 0, 0.0), drawn_row(2, 0, 1.0), drawn_row(3, 0)};
   const auto range = quality_range(rows);
   ASSERT_TRUE(range.has_value());
-  EXPECT_EQ(range->best, 1u);
+  EXPECT_EQ(range->best_row, 1u);
   EXPECT_EQ(quality_colour(0.0, range), colour_at(0));
   EXPECT_EQ(quality_colour(1.0, range), colour_at(1));
   EXPECT_NE(quality_colour(0.5, range), colour_at(1));
   EXPECT_EQ(quality_colour(std::nullopt, range), quality_colour(std::nan(""), range));
   const std::vector<LineageRow> odd = {drawn_row(1, 0, std::nan("")), drawn_row(2, 0, INFINITY),
                                        drawn_row(3, 0, -1e308), drawn_row(4, 0, 1e308)};
-  EXPECT_EQ(quality_range(odd)->best, 3u);
+  EXPECT_EQ(quality_range(odd)->best_row, 3u);
+  EXPECT_EQ(quality_range(rows, true)->best_row, 0u);
+  EXPECT_EQ(quality_colour(0.0, quality_range(rows, true)), colour_at(1)) << "lower is better";
   EXPECT_THAT(lineage_svg(odd), Not(HasSubstr("fill=\"nan")));
   EXPECT_FALSE(quality_range(std::vector<LineageRow>{drawn_row(1, 0, std::nan(""))}).has_value());
+}
+
+/// Of the attribute of an image's first element.
+double page_size(const std::string& svg, const std::string& name) {
+  return std::stod(svg.substr(svg.find(" " + name + "=\"") + name.size() + 3));
+}
+
+TEST(LineageDrawing, APageHoldsEveryLineage) {
+  // The number of a version's ancestor, for lineages of all kinds of shapes.
+  const std::vector<std::pair<std::string, std::function<std::uint64_t(std::uint64_t)>>> shapes = {
+      {"a chain", [](std::uint64_t number) { return number - 1; }},
+      {"a star", [](std::uint64_t number) { return number == 1 ? 0 : 1; }},
+      {"alone", [](std::uint64_t /*number*/) { return 0; }},
+      {"a chain with leaves", [](std::uint64_t number) { return number < 3 ? number - 1 : number - 1 - number % 2; }},
+      {"a binary tree", [](std::uint64_t number) { return number / 2; }},
+      {"chains of a root", [](std::uint64_t number) { return number <= 70 ? 0 : number - 70; }}};
+  for (const auto& [shape, ancestor] : shapes) {
+    for (const std::uint64_t versions : {1, 2, 3, 13, 150, 5000}) {
+      SCOPED_TRACE(shape + ", " + std::to_string(versions));
+      std::vector<LineageRow> rows;
+      for (std::uint64_t number = 1; number <= versions; ++number) {
+        rows.push_back(drawn_row(number, ancestor(number), number == versions / 3 + 1 ? 0.25 : 0.5));
+      }
+      const std::string svg = lineage_svg(rows, {.measure = "loss", .lower_is_better = true});
+      const double width = page_size(svg, "width");
+      const double height = page_size(svg, "height");
+      EXPECT_LE(width, 1120);
+      EXPECT_LE(height, 790);
+      EXPECT_GE(width, 1.4 * height);
+      const std::string best = "net@" + std::to_string(versions / 3 + 1);
+      EXPECT_EQ(count_of(svg, ">" + best + "  0.25 (best)</text>"), 1u);
+      EXPECT_EQ(count_of(svg, "class=\"best\""), 1u);
+      EXPECT_EQ(count_of(svg, ">the best</text>"), 1u) << "the legend";
+      EXPECT_LT(svg.size(), 2'500'000u);
+    }
+  }
 }
 
 TEST(LineageDrawing, AWholeRepositoryIsAllItsModels) {
