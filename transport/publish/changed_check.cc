@@ -21,7 +21,8 @@ ChangedCheck::ChangedCheck(bool is_wanted)
 
 Changed::Kind ChangedCheck::begin(std::uint64_t ticket, Changed::Kind kind, std::span<const std::uint32_t> indices) {
   if (!is_wanted_) return kind;
-  const bool names_some = kind == Changed::Kind::only && !std::exchange(is_first_, false);
+  const bool is_first = std::exchange(is_first_, false);
+  const bool names_some = kind == Changed::Kind::only && !is_first;
   const MutexLock lock(mutex_);
   Names& names = named_[ticket];
   if (names_some) std::ranges::sort(names.emplace(indices.begin(), indices.end()));

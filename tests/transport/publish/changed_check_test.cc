@@ -51,6 +51,17 @@ TEST_F(CheckedChanges, AVersionThatForgetsATensorIsRefusedAndTheNextTakesItAlong
   EXPECT_FALSE(fate_of(*publisher, {}));
 }
 
+TEST_F(CheckedChanges, AFirstVersionThatNamesNothingLetsNoLaterOneForget) {
+  for (const Changed& first : {Changed::find(), Changed::all()}) {
+    const auto publisher = open_checked();
+    model_.stamp_all(1);
+    const auto receipt = publisher->publish(model_.views(), {.changed = first});
+    ASSERT_TRUE(receipt && publisher->wait_committed(receipt->version, kPatience));
+    model_.stamp(5, 2);
+    EXPECT_FALSE(fate_of(*publisher, {6}));
+  }
+}
+
 TEST_F(CheckedChanges, WhatIsNamedPasses) {
   const auto publisher = open_checked();
   model_.stamp_all(1);
