@@ -67,11 +67,15 @@ class Reader {
   Reader(const std::string& path, const LossColumnNames& wanted) : path_(path), wanted_(wanted) {}
 
   Result<LossTable> read() {
-    if (is_json_log(path_)) return read_json();
     std::ifstream file(path_, std::ios::binary);
     if (!file) return fail_errno(errno, format("open {}", shown(path_)));
     std::error_code error;
     if (std::filesystem::is_directory(path_, error)) return fail_errno(EISDIR, format("read {}", shown(path_)));
+    // Opened once: a pipe gives its bytes once.
+    constexpr std::string_view kBlanks = " \t\r\n";
+    while (file && kBlanks.find(static_cast<char>(file.peek())) != kBlanks.npos) line_ += file.get() == '\n' ? 1 : 0;
+    if (file.peek() == '{' || file.peek() == '[') return read_json(file);
+    file.clear(file.rdstate() & ~std::ios::failbit);
     std::vector<char> buffer(kLineMax);
     while (file.getline(buffer.data(), static_cast<std::streamsize>(buffer.size()))) {
       const auto length = static_cast<std::size_t>(file.gcount()) - (file.eof() ? 0 : 1);
@@ -90,14 +94,17 @@ class Reader {
   }
   tl::unexpected<Error> wrong(std::string_view why) const { return wrong(why, line_); }
 
-  Result<LossTable> read_json() {
+  Result<LossTable> read_json(std::istream& file) {
     unit_ = "record";
-    FRESHET_ASSIGN(const LossRecords records, read_json_log(path_));
+    FRESHET_ASSIGN(const LossRecords records, read_json_log(file, path_));
     line_ = 1;
     FRESHET_TRY(take_header({records.names.begin(), records.names.end()}));
     columns_.is_plain = false;
-    for (const std::vector<std::string>& row : records.rows) {
-      FRESHET_TRY(take_row({row.begin(), row.end()}));
+    std::vector<std::string_view> fields(records.names.size());
+    for (const auto& row : records.rows) {
+      std::ranges::fill(fields, std::string_view());
+      for (const auto& [column, number] : row) fields[column] = number;
+      FRESHET_TRY(take_row(fields));
       ++line_;
     }
     return finished();
@@ -167,7 +174,8 @@ class Reader {
       return {};
     }
     FRESHET_ASSIGN(const std::int64_t step, step_in(fields));
-    if (eval_loss && std::isfinite(*eval_loss)) measured_[step] = *eval_loss;
+    if (eval_loss && !std::isfinite(*eval_loss)) return not_finite(fields, columns_.eval_loss);
+    if (eval_loss) measured_[step] = *eval_loss;
     if (!loss) return {};
     if (!has_eval() && !std::isfinite(*loss)) return not_finite(fields, columns_.loss);
     add(step, *loss, kNoLoss);

@@ -22,9 +22,10 @@ constexpr const char* kWeightsNames[] = {"model.safetensors.index.json", "model.
 std::optional<double> last_number(const LossRecords& records, std::string_view name) {
   const auto column = std::ranges::find(records.names, name);
   if (column == records.names.end()) return std::nullopt;
-  const auto at = static_cast<std::size_t>(column - records.names.begin());
+  const auto at = static_cast<std::uint32_t>(column - records.names.begin());
   for (auto row = records.rows.rbegin(); row != records.rows.rend(); ++row) {
-    if (!(*row)[at].empty()) return freshet::number_in<double>((*row)[at]);
+    const auto number = std::ranges::find(*row, at, [](const auto& cell) { return cell.first; });
+    if (number != row->end()) return freshet::number_in<double>(number->second);
   }
   return std::nullopt;
 }

@@ -14,7 +14,8 @@
 namespace freshet::cli {
 namespace {
 
-constexpr std::uint64_t kLogBytesMax = std::uint64_t{256} << 20;
+constexpr std::size_t kLogBytesMax = std::size_t{64} << 20;
+constexpr std::size_t kColumnsMax = 4096;
 constexpr std::string_view kBlank = " \t\r\n";
 
 /// Python writes numbers that JSON has no word for as NaN and Infinity; here they become texts.
@@ -22,7 +23,11 @@ std::string with_quoted_nan(std::string_view json) {
   std::string quoted;
   bool is_in_text = false;
   for (std::size_t at = 0; at < json.size(); ++at) {
-    if (json[at] == '"' && (at == 0 || json[at - 1] != '\\')) is_in_text = !is_in_text;
+    if (is_in_text && json[at] == '\\' && at + 1 < json.size()) {
+      quoted += json.substr(at++, 2);
+      continue;
+    }
+    if (json[at] == '"') is_in_text = !is_in_text;
     const std::string_view rest = json.substr(at);
     const std::string_view word = is_in_text                      ? ""
                                   : rest.starts_with("NaN")       ? "NaN"
@@ -75,50 +80,53 @@ std::string number_text(const JsonDocument& value) {
 
 Result<LossRecords> table_of(const std::vector<JsonDocument>& records) {
   LossRecords table;
-  std::map<std::string, std::size_t> columns;
+  std::map<std::string, std::uint32_t> columns;
   for (const JsonDocument& record : records) {
     if (!record.is_object()) return no_log(format("record {} is no object", table.rows.size() + 1));
-    std::vector<std::string>& row = table.rows.emplace_back();
+    auto& row = table.rows.emplace_back();
     for (const auto& [name, value] : record.items()) {
       std::string number = number_text(value);
       if (number.empty()) continue;
-      const auto [column, is_new] = columns.emplace(name, table.names.size());
+      const auto [column, is_new] = columns.emplace(name, static_cast<std::uint32_t>(table.names.size()));
       if (is_new) table.names.push_back(name);
-      row.resize(std::max(row.size(), column->second + 1));
-      row[column->second] = std::move(number);
+      if (table.names.size() > kColumnsMax) return no_log(format("more than {} members are numbers", kColumnsMax));
+      row.emplace_back(column->second, std::move(number));
     }
   }
-  for (std::vector<std::string>& row : table.rows) row.resize(table.names.size());
   return table;
 }
 
 }  // namespace
 
-bool is_json_log(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  char first = ' ';
-  while (file.get(first) && kBlank.find(first) != kBlank.npos) continue;
-  return file && (first == '{' || first == '[');
-}
-
-Result<LossRecords> read_json_log(const std::string& path) {
+Result<LossRecords> read_json_log(std::istream& file, const std::string& path) {
   const auto named = [&](const Error& error) {
     return fail(error.code() == Code::corrupt ? Code::invalid_argument : error.code(),
                 format("{}: {}", shown(path), error.message()));
   };
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return fail_errno(errno, format("open {}", shown(path)));
-  const auto size = static_cast<std::uint64_t>(file.tellg());
-  if (size > kLogBytesMax) return named(Error(Code::invalid_argument, format("longer than {} bytes", kLogBytesMax)));
-  std::string text(size, '\0');
-  file.seekg(0);
-  if (!file.read(text.data(), static_cast<std::streamsize>(size)))
-    return fail_errno(EIO, format("read {}", shown(path)));
+  // A pipe does not tell its length.
+  std::string text;
+  constexpr std::size_t kPiece = std::size_t{1} << 16;
+  for (std::size_t end = 0; text.size() <= kLogBytesMax; end = text.size()) {
+    text.resize(end + kPiece);
+    file.read(text.data() + end, kPiece);
+    text.resize(end + static_cast<std::size_t>(file.gcount()));
+    if (!file) break;
+  }
+  if (file.bad()) return fail_errno(EIO, format("read {}", shown(path)));
+  if (text.size() > kLogBytesMax) {
+    return named(Error(Code::invalid_argument, format("longer than {} bytes", kLogBytesMax)));
+  }
   const auto records = records_in(with_quoted_nan(text));
   if (!records) return named(records.error());
   Result<LossRecords> table = table_of(*records);
   if (!table) return named(table.error());
   return table;
+}
+
+Result<LossRecords> read_json_log(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return fail_errno(errno, format("open {}", shown(path)));
+  return read_json_log(file, path);
 }
 
 }  // namespace freshet::cli

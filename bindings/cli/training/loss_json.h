@@ -4,7 +4,10 @@
 /// A trainer's log in JSON: Hugging Face's trainer_state.json (its `log_history`), or records, one a line (JSONL, as
 /// Weights & Biases exports a run's history) or in a list.
 
+#include <cstdint>
+#include <istream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
@@ -12,14 +15,15 @@
 namespace freshet::cli {
 
 struct LossRecords {
-  std::vector<std::string> names;              ///< Of the members that are numbers in some record, in their order.
-  std::vector<std::vector<std::string>> rows;  ///< The numbers as text, "nan" among them; "" where there is none.
+  std::vector<std::string> names;  ///< Of the members that are numbers in some record, in their order.
+  /// The numbers of each record as text, "NaN" among them, with their places in `names`.
+  std::vector<std::vector<std::pair<std::uint32_t, std::string>>> rows;
 };
 
-/// By its first character.
-bool is_json_log(const std::string& path);
-
-/// Errors name the file: not_found, io_error; invalid_argument for another text, or one of more than 256 MiB.
+/// From the stream's place to its end; `path` is its name in errors: io_error; invalid_argument for another text, one
+/// of more than 64 MiB, or one with more than 4,096 members that are numbers.
+Result<LossRecords> read_json_log(std::istream& file, const std::string& path);
+/// The same, and not_found.
 Result<LossRecords> read_json_log(const std::string& path);
 
 }  // namespace freshet::cli

@@ -3,10 +3,15 @@
 
 #include <gmock/gmock.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "core/base/format.h"
 #include "tests/bindings/cli/support/program.h"
@@ -145,6 +150,39 @@ TEST_F(PlanLogs, AColumnIsNamed) {
   expect_note(held_out, "eval_loss is train_loss (120 measured");
 }
 
+TEST_F(PlanLogs, APipeGivesItsBytesOnce) {
+  const auto csv = [](int i) { return format("{},{}\n", i, loss_at(i)); };
+  const auto json = [](int i) { return format("{{\"step\":{},\"loss\":{}}}\n", i, loss_at(i)); };
+  const Json expected = plan("file.csv", rows("step,loss\n", csv)).json()["policies"];
+  std::ofstream(folder_ / "file.jsonl") << rows("", json);
+  for (const char* name : {"file.csv", "file.jsonl"}) {
+    const std::string pipe = folder_ / (std::string(name) + ".pipe");
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    std::thread writer([&] { std::ofstream(pipe) << std::ifstream(folder_ / name).rdbuf(); });
+    const Ended ended = run({"plan", pipe, "--warmup", "40", "--step-ms", "10", "--stall-ms", "12.5", "--delivery-ms",
+                             "30", "--infer-ms", "4.5", "--inferences", "300", "--replay", "--json"});
+    writer.join();
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(ended.json()["policies"], expected) << name;
+  }
+}
+
+TEST_F(PlanLogs, ABackslashEndsNoText) {
+  const auto row = [](int i) {
+    return format(R"({{"path":"C:\\","step":{},"loss":{},"other":NaN}})", i, loss_at(i)) + "\n";
+  };
+  const Ended ended = plan("log.jsonl", rows("", row));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+}
+
+TEST_F(PlanLogs, MoreColumnsThanAnyTrainerLogsAreRefused) {
+  std::string text;
+  for (int i = 1; i <= 5000; ++i) text += format("{{\"step\":{},\"loss\":1,\"k{}\":1}}\n", i, i);
+  const Ended ended = plan("log.jsonl", text);
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("more than 4096 members are numbers"));
+}
+
 TEST_F(PlanLogs, BadLogsAreNamed) {
   for (const auto& [text, said] : std::vector<std::pair<std::string, std::string>>{
            {"{\"log_history\": 3}", "neither a trainer_state.json with its log_history nor a list of records"},
@@ -152,6 +190,8 @@ TEST_F(PlanLogs, BadLogsAreNamed) {
            {"{\"log_history\": []}", "the header has no column step"},
            {"{\"step\":1,\"loss\":2}\n{\"step\":2,\n", "line 2: "},
            {"{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":NaN}\n", "record 2: loss NaN: not finite"},
+           {"{\"step\":1,\"loss\":2,\"eval_loss\":2}\n{\"step\":2,\"eval_loss\":NaN}\n",
+            "record 2: eval_loss NaN: not finite"},
            {"{\"step\":1.5,\"loss\":2}\n", "record 1: step 1.5: not a whole number"},
            {"[1, 2", "bad.json: "},
            {"epoch,step,train_loss\n0,1,\n", "no rows with a loss"},
