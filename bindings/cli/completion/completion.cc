@@ -194,7 +194,12 @@ std::string bash_completion(const CLI::App& root) {
   esac
   # Bash takes @, : and = for ends of words: it replaces only what comes after them.
   case "$COMP_WORDBREAKS" in *@*) prefix="${{current%"${{current##*[@:=]}}"}}" ;; esac
-  for value in $(compgen -W "$words" -- "$current"); do COMPREPLY+=("${{value#"$prefix"}}"); done
+  # Words may come from another host: nothing in them is expanded.
+  local -
+  set -f
+  for value in $words; do
+    case "$value" in "$current"*) COMPREPLY+=("${{value#"$prefix"}}") ;; esac
+  done
 }}
 complete -o default -F _freshet freshet
 )sh",

@@ -15,14 +15,17 @@
 #include "bindings/cli/frame/program.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/top/sample.h"
+#include "core/base/env.h"
 #include "core/base/format.h"
+#include "core/words/number.h"
 #include "transport/directory/directory.h"
 
 namespace freshet::cli {
 namespace {
 
-/// Nobody waits longer for a key to do something.
-constexpr suseconds_t kCompletionPatienceUs = 400'000;
+/// Nobody waits longer for a key to do something; $FRESHET_COMPLETION_MS says another time.
+constexpr std::int64_t kCompletionPatienceMs = 400;
+constexpr std::int64_t kCompletionPatienceMsMax = 60'000;
 constexpr std::size_t kCompletionsMax = 500;
 constexpr std::array<const char*, 4> kCompletedKinds = {"published", "published-versions", "stored", "stored-versions"};
 
@@ -31,7 +34,10 @@ void end_in_time() {
   struct sigaction action {};
   action.sa_handler = [](int) { ::_exit(0); };
   ::sigaction(SIGALRM, &action, nullptr);
-  const itimerval timer{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = kCompletionPatienceUs}};
+  const std::string given = system_env().variable("FRESHET_COMPLETION_MS").value_or("");
+  const std::int64_t ms = std::clamp(number_in<std::int64_t>(given).value_or(kCompletionPatienceMs), std::int64_t{1},
+                                     kCompletionPatienceMsMax);
+  const itimerval timer{.it_interval = {}, .it_value = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000}};
   ::setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
@@ -77,8 +83,10 @@ Result<std::vector<std::string>> stored_words(const Program& program, const Comp
 Result<ExitCode> complete(Program& program, const CompleteArguments& arguments) {
   end_in_time();
   const bool is_stored = arguments.kind.starts_with("stored");
-  FRESHET_ASSIGN(const std::vector<std::string> words,
+  FRESHET_ASSIGN(std::vector<std::string> words,
                  is_stored ? stored_words(program, arguments) : published_words(arguments));
+  // A shell gets names alone, whatever a directory or a provider answered.
+  std::erase_if(words, [](const std::string& word) { return !parse_version_name(word); });
   std::string text;
   for (std::size_t i = 0; i < std::min(words.size(), kCompletionsMax); ++i) text += words[i] + "\n";
   FRESHET_TRY(program.out.write(text));

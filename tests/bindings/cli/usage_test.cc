@@ -113,7 +113,11 @@ TEST(Doctor, FitsAHundredColumnsAndSaysWhatIsNotBuilt) {
   const Environment environment = {{"FRESHET_RUN_DIR", folder / "a-long-name-of-a-folder-that-is-not-there/run"}};
   const std::string text = run({"doctor"}, environment).out;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+  for (std::string line; std::getline(lines, line);) {
+    // A word, like the path of a folder, is not cut.
+    const bool is_word = line.find_first_of(' ', line.find_first_not_of(' ')) == line.npos;
+    if (!is_word) EXPECT_LE(line.size(), 100u) << line;
+  }
   for (const Json& line : run({"doctor", "--json"}, environment).json_lines()) {
     const std::string check = line["check"];
     EXPECT_THAT(text, testing::ContainsRegex("(^|\n)" + check + " +" + line["state"].get<std::string>() + " "));
@@ -157,9 +161,10 @@ TEST(Completion, ScriptsKnowEveryCommand) {
 TEST(Completion, BashCompletesWhatTheLineGotTo) {
   TemporaryFolder folder;
   write_file(folder / "freshet", run({"completion", "bash"}).out);
-  const Environment environment = {{"FRESHET_RUN_DIR", folder / "run"},
-                                   {"XDG_STATE_HOME", folder / "state"},
-                                   {"FRESHET_REPO", folder / "repository"}};
+  Environment environment = {{"FRESHET_RUN_DIR", folder / "run"},
+                             {"XDG_STATE_HOME", folder / "state"},
+                             {"FRESHET_REPO", folder / "repository"},
+                             {"FRESHET_COMPLETION_MS", "60000"}};
   const auto completed = [&](const std::string& typed) {
     const std::string script = "source '" + (folder / "freshet") + "'; COMP_LINE='" + typed +
                                "'; COMP_POINT=${#COMP_LINE}; COMP_WORDBREAKS=' @:='; _freshet; " +
@@ -193,9 +198,15 @@ TEST(Completion, BashCompletesWhatTheLineGotTo) {
   EXPECT_EQ(completed("freshet publish live m"), "\n");
   // Nobody waits for a publisher that does not answer.
   publisher.signal(SIGSTOP);
+  environment["FRESHET_COMPLETION_MS"] = "50";
   EXPECT_EQ(completed("freshet rollback live@"), "\n");
   EXPECT_EQ(run({"complete", "published-versions"}, environment).exit_code, 0);
   publisher.signal(SIGCONT);
+  // No word is run, whatever a host far away answered.
+  write_file(folder / "evil", "#!/bin/sh\necho 'x$(touch " + (folder / "was-run") + ") * y'\n");
+  std::filesystem::permissions(folder / "evil", std::filesystem::perms::owner_all);
+  EXPECT_EQ(completed((folder / "evil") + " repo ls x"), "x$(touch\n");
+  EXPECT_FALSE(std::filesystem::exists(folder / "was-run"));
 }
 
 TEST(Stdout, AReaderThatLeavesIsNoError) {
