@@ -67,7 +67,11 @@ class Server final : public RepositoryServer {
 
   const std::string& address() const override { return address_; }
   void drain(Duration at_most, const std::stop_token& stop) override;
-  void fall_silent() override;
+  void fall_silent() override {
+    stopping_ = true;
+    wake_.wake();
+    if (thread_.joinable()) thread_.join();
+  }
   Stat stat() const override {
     const ReadDesk::Stat desk = bulk_ == nullptr ? ReadDesk::Stat() : bulk_->stat();
     return {.clients = clients_,
@@ -175,12 +179,6 @@ Server::~Server() {
   slow_.stop();
   verifiers_.stop();
   fall_silent();
-}
-
-void Server::fall_silent() {
-  stopping_ = true;
-  wake_.wake();
-  if (thread_.joinable()) thread_.join();
 }
 
 Status Server::start(std::size_t readers) {
