@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 
+from count_requests import count_requests
 from ledger import Ledger, sum_of, write_tensors
 from processes import Failure, Host, Process, Provider, wait_until
 from store import BUCKET, OWNER_KEYS, READER_KEYS, SeaweedFS
@@ -112,7 +113,7 @@ class Worker:
 
 
 class Run:
-    def __init__(self, options):
+    def __init__(self, options, store):
         self.seed, self.folder, self.bin = options.seed, options.folder, options.bin
         self.candidates, self.chosen = options.candidates, options.faults
         self.random = random.Random(options.seed)
@@ -121,7 +122,7 @@ class Run:
         self.faults = 0
         self.ledger = Ledger(self.folder)
         self.client_host = Host("client")
-        self.store = SeaweedFS(Host("store"), options.weed, self.folder)
+        self.store = store
         self.place = f"s3://{BUCKET}/nas?endpoint={self.store.endpoint}"
         hosts = [Host("owner"), Host("standby")]
         self.addresses = ",".join(f"tcp://{host.address}:{PROVIDER_PORT}" for host in hosts)
@@ -140,7 +141,7 @@ class Run:
                      f"tcp://{host.address}:{PROVIDER_PORT}", "--keys", self.file("provider"), "--allow", self.file("allow"),
                      "--json"]
             self.providers.append(Provider(host, words, self.file(host.name + ".log"), OWNER_KEYS))
-            wait_until(lambda: self.providers[-1].said, f"{host.name} has a role")
+            wait_until(self.providers[-1].has_role, f"{host.name} has a role")
         self.wait_for_roles()
         self.client, self.workers = Client(self), [Worker(self, i + 1) for i in range(WORKERS)]
 
@@ -152,6 +153,10 @@ class Run:
 
     def say(self, text):
         print(f"many_hosts: {time.monotonic() - self.log_began:6.1f} s: {text}", file=sys.stderr, flush=True)
+
+    @staticmethod
+    def print_row(words):
+        print("| " + " | ".join(words) + " |", file=sys.stderr)
 
     def check(self, ended):
         code, out, errors = ended
@@ -173,11 +178,7 @@ class Run:
 
     def wait_for_roles(self):
         def settled():
-            for one in self.providers:
-                if not one.process.lives:
-                    raise Failure(f"the provider of {one.host.name} ended by itself, with exit code "
-                                  f"{one.process.child.returncode}: {one.process.last_words()}")
-            return self.owner() and self.standby()
+            return all([one.has_role() for one in self.providers]) and self.owner() and self.standby()
         wait_until(settled, "there is one owner and one standby")
 
     # ---- faults ----
@@ -332,9 +333,10 @@ class Run:
         print(json.dumps(summary), flush=True)
         self.say(f"seed {self.seed}: {self.faults} faults, {len(stored)} versions acknowledged, {len(kept)} of them to be kept "
                  "and read back; none lost, none wrong, no search ended")
-        print("| seconds | median | min | max | n |\n| --- | ---: | ---: | ---: | ---: |", file=sys.stderr)
+        self.print_row(["seconds", "median", "min", "max", "n"])
+        self.print_row(["---", "---:", "---:", "---:", "---:"])
         for what, row in summary["seconds"].items():
-            print(f"| {what} | {row['median']:.1f} | {row['min']:.1f} | {row['max']:.1f} | {row['n']} |", file=sys.stderr)
+            self.print_row([what, *(f"{row[key]:.1f}" for key in ("median", "min", "max")), str(row["n"])])
 
 
 def faults_of(text):
@@ -353,10 +355,19 @@ def main():
     parser.add_argument("--folder", required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--candidates", type=int, default=120, help="of each search")
+    parser.add_argument("--count", action="store_true", help="no faults: count the store's requests for 1,000 puts")
     parser.add_argument("--faults", type=faults_of, help="FAULT,…: these, once each, instead of SECONDS")
     options = parser.parse_args()
     try:
-        Run(options).live(options.seconds)
+        store = SeaweedFS(Host("store"), options.weed, options.folder)
+        try:
+            run = Run(options, store)
+            if options.count:
+                count_requests(run)
+            else:
+                run.live(options.seconds)
+        finally:
+            store.close()
     except Failure as failure:
         sys.exit(f"many_hosts: seed {options.seed}: {failure}")
 

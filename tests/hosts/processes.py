@@ -125,6 +125,13 @@ class Provider:
     def _on_line(self, at, line):
         self.said.append((at, json.loads(line)["standby"]))
 
+    def has_role(self):
+        """Whether it said whether it stands by. A provider that ended by itself is a failure."""
+        if not self.process.lives:
+            raise Failure(f"the provider of {self.host.name} ended by itself, with exit code "
+                          f"{self.process.child.returncode}: {self.process.last_words()}")
+        return bool(self.said)
+
     @property
     def is_owner(self):
         return self.process.lives and self.said[-1:] != [] and not self.said[-1][1]
