@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes of a run: each starts on a host (a network namespace of tests/support/net/lab), and is watched."""
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -9,13 +8,7 @@ import subprocess
 import threading
 import time
 
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None, use_errno=True)
 WAIT_MAX_S = 180  # A loaded machine is slow; only a process that hangs takes so long.
-
-
-def die_with_parent():
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Failure(Exception):
@@ -39,12 +32,13 @@ class Host:
         self.space = os.environ[f"LAB_{name.upper()}_NETNS"]
 
     def words(self, words):
-        return ["nsenter", f"--net={self.space}", *map(str, words)]
+        """With them, a program here, which ends with the thread that starts it."""
+        return ["setpriv", "--pdeathsig", "KILL", "nsenter", f"--net={self.space}", *map(str, words)]
 
     def run(self, words, keys=None):
         """To its end: the exit code, its output, and its errors."""
         ended = subprocess.run(self.words(words), env=environment(keys), stdin=subprocess.DEVNULL, capture_output=True,
-                               check=False, preexec_fn=die_with_parent)
+                               check=False)
         return ended.returncode, ended.stdout.decode(errors="replace"), ended.stderr.decode(errors="replace").strip()
 
     @contextlib.contextmanager
@@ -77,8 +71,7 @@ class Process:
         self.host, self.log, self.is_stopped = host, log, False
         with open(log, "ab") as errors:
             self.child = subprocess.Popen(host.words(words), env=environment(keys), stdin=subprocess.DEVNULL,
-                                          stdout=subprocess.PIPE if on_line else errors, stderr=errors,
-                                          preexec_fn=die_with_parent)
+                                          stdout=subprocess.PIPE if on_line else errors, stderr=errors)
         if on_line:
             threading.Thread(target=self._read, args=(on_line,), daemon=True).start()
 
