@@ -2,12 +2,16 @@
 #include "bindings/runtime/scheduled_publisher.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
+
+#include "core/base/deadline.h"
 
 namespace freshet {
 namespace {
 
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(1);
+constexpr Duration kBetweenTries = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -67,6 +71,7 @@ void ScheduledPublisher::look() {
 Result<std::optional<PublishReceipt>> ScheduledPublisher::carry_out(const Publish& publish, bool watched) {
   FRESHET_ASSIGN(const std::optional<PublishReceipt> receipt, publish());
   if (!receipt) return std::optional<PublishReceipt>();
+  has_unpublished_ = false;
   if (watched) watch_.published(receipt->version, clock_.now());
   scheduler_.published(receipt->blocked);
   return receipt;
@@ -79,8 +84,29 @@ Result<std::optional<PublishReceipt>> ScheduledPublisher::publish_now(const Publ
 Result<std::optional<PublishReceipt>> ScheduledPublisher::publish_if_due(const Observation& observation,
                                                                          const Publish& publish) {
   look();
+  has_unpublished_ = true;
   if (!scheduler_.observe(observation)) return std::optional<PublishReceipt>();
   return carry_out(publish, true);
+}
+
+Result<std::optional<PublishReceipt>> ScheduledPublisher::publish_last(std::span<const TensorView> tensors,
+                                                                       PublishOptions options, Duration at_most) {
+  if (!has_unpublished_) return std::optional<PublishReceipt>();
+  const Time deadline = deadline_in(at_most);
+  for (;;) {
+    const Result<PublishReceipt> receipt = publisher_.publish(tensors, options);
+    const bool has_no_room = !receipt && receipt.error().code() == Code::out_of_space;
+    if (has_no_room && system_clock().now() < deadline) {
+      std::this_thread::sleep_for(kBetweenTries);
+      continue;
+    }
+    return carry_out(
+        [&]() -> Result<std::optional<PublishReceipt>> {
+          if (!receipt) return fail(receipt.error());
+          return std::optional(*receipt);
+        },
+        false);
+  }
 }
 
 Result<std::optional<PublishReceipt>> ScheduledPublisher::publish_if_due(const Observation& observation,

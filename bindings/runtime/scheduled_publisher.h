@@ -67,6 +67,11 @@ class ScheduledPublisher {
   Result<std::optional<PublishReceipt>> publish_if_due(const Observation& observation,
                                                        std::span<const TensorView> tensors, PublishOptions options);
 
+  /// For the end of the loop: publishes the last iteration, if publish_if_due() did not. Waits for room in the arena,
+  /// at most `at_most`; then out_of_space. Result not set: there is nothing new.
+  Result<std::optional<PublishReceipt>> publish_last(std::span<const TensorView> tensors, PublishOptions options,
+                                                     Duration at_most = std::chrono::seconds(30));
+
   /// Publishes now, without the schedule: for the initial version. Its arrival is no measure of deliveries, because the
   /// waiting servers are still starting.
   Result<std::optional<PublishReceipt>> publish_now(const Publish& publish);
@@ -80,6 +85,7 @@ class ScheduledPublisher {
   const Clock& clock_;
   DeliveryWatch watch_;
   Time next_look_{};
+  bool has_unpublished_ = false;  ///< The last iteration is in no version.
 };
 
 }  // namespace freshet

@@ -117,6 +117,47 @@ def run_package_program(folder, place):
         os.remove(board)
 
 
+def check_file_blocks(root):
+    """A page's block after <!-- file: PATH --> is that file, without its first line (the licence)."""
+    blocks = 0
+    for page in glob.glob(os.path.join(root, "docs", "*.md")):
+        with open(page, encoding="utf-8") as file:
+            for name, block in re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", file.read(), re.DOTALL):
+                with open(os.path.join(root, name), encoding="utf-8") as source:
+                    if source.read().split("\n", 1)[1] != block:
+                        sys.exit(f"{page} shows {name}, and the file is another")
+                blocks += 1
+    if blocks == 0:
+        sys.exit("no page of docs/ shows a file")
+
+
+def run_training_loop(program, store, environment):
+    """The loop of docs/training-loop.md: killed in the middle, it goes on from its newest stored version."""
+    with subprocess.Popen([program, store, "1000000"], env=environment, text=True, stdout=subprocess.PIPE) as first:
+        begun = first.stdout.readline()
+        published = [first.stdout.readline() for _ in range(3)]
+        first.kill()
+    if begun != "begins after step 0\n":
+        sys.exit(f"scheduled_training said {begun!r}")
+    numbers = [re.fullmatch(r"version (\d+) at step (\d+)\n", line) for line in published]
+    if not all(numbers):
+        sys.exit(f"scheduled_training said {published!r}")
+    last = int(numbers[-1][2]) + 200
+    again = run(program, store, str(last), env=environment, timeout=120)
+    begun = re.match(r"begins after step (\d+)\n", again)
+    versions = re.findall(r"^version (\d+) at step (\d+)$", again, re.MULTILINE)
+    said = re.search(r"^(\d+) versions stored, the newest is (\d+)$", again, re.MULTILINE)
+    if not begun or not versions or not said:
+        sys.exit(f"scheduled_training said {again!r}")
+    if int(versions[0][0]) <= int(numbers[-1][1]):
+        sys.exit(f"scheduled_training gave a number twice: {published!r}, then {again!r}")
+    if versions[-1][1] != str(last) or said[2] != versions[-1][0]:
+        sys.exit(f"scheduled_training did not store its last step: {again!r}")
+    done = run(program, store, str(last), env=environment, timeout=120)
+    if not done.startswith(f"begins after step {last}\n"):
+        sys.exit(f"scheduled_training did not go on from its last step: {done!r}")
+
+
 def run_examples(folder, place, directory):
     environment = dict(os.environ, FRESHET_RUN_DIR=directory, XDG_STATE_HOME=directory)
     with subprocess.Popen([os.path.join(folder, "publisher"), "5"], env=environment, text=True, stdin=subprocess.PIPE,
@@ -135,15 +176,13 @@ def run_examples(folder, place, directory):
         if stored != ("net@2: 64 bytes of its own, 4096 inherited\nnet@1: 4160 bytes of its own, 0 inherited\n"
                       "the first version's head begins with 2\n"):
             sys.exit(f"examples/small/repository {store} said {stored!r}")
-    trained = run(os.path.join(folder, "scheduled_training"), os.path.join(place, "runs"), "300", env=environment, timeout=120)
-    said = re.search(r"^(\d+) versions stored, the newest is (\d+)$", trained, re.MULTILINE)
-    if not said or int(said[1]) == 0 or said[2] != re.findall(r"^version (\d+) at step", trained, re.MULTILINE)[-1]:
-        sys.exit(f"examples/small/scheduled_training said {trained!r}")
-    print(f"the examples: {served.count('version')} versions served, {said[1]} stored")
+    run_training_loop(os.path.join(folder, "scheduled_training"), os.path.join(place, "runs"), environment)
+    print(f"the examples: {served.count('version')} versions served")
 
 
 def main(root, build, cmake, compiler):
     snippets = snippets_of(os.path.join(root, "README.md"))
+    check_file_blocks(root)
     with tempfile.TemporaryDirectory(prefix="freshet-package-") as folder:
         prefix, project, out, directory = (os.path.join(folder, name) for name in ("prefix", "project", "out", "run"))
         os.makedirs(project)

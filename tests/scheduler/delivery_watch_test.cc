@@ -89,5 +89,29 @@ TEST(ScheduledPublisher, AVersionSaysWhyItWasPublished) {
   EXPECT_EQ(told(3), std::vector<std::string>{"mine"});
 }
 
+TEST(ScheduledPublisher, TheEndOfALoopIsPublishedOnce) {
+  const TemporaryFolder folder;
+  auto publisher = Publisher::open({.model = "net", .hub_options = {.directory = folder.path()}}).value();
+  auto scheduler = Scheduler::make({.schedule = "every:2", .limits = {.overhead_percent = 1e12}}).value();
+  ScheduledPublisher scheduled(*publisher, *scheduler);
+  const std::vector<float> weights(16, 1.0f);
+  const TensorView view{{.name = "a.w", .dtype = DType::f32, .shape = {16}}, bytes_of(weights.data(), weights.size())};
+  const auto last = [&](std::uint64_t step) { return scheduled.publish_last({&view, 1}, {.step = step}).value(); };
+  const auto observe = [&](std::uint64_t step) {
+    return scheduled.publish_if_due({.step = step, .loss = 1}, {&view, 1}, {.step = step}).value();
+  };
+  EXPECT_FALSE(last(0)) << "there was no iteration";
+  ASSERT_FALSE(observe(1));
+  ASSERT_TRUE(observe(2));
+  EXPECT_FALSE(last(2)) << "it is published";
+  ASSERT_FALSE(observe(3));
+  const auto receipt = last(3);
+  ASSERT_TRUE(receipt);
+  EXPECT_EQ(receipt->version, 2u);
+  EXPECT_FALSE(last(3));
+  ASSERT_TRUE(publisher->wait_committed(2, std::chrono::seconds(60)));
+  EXPECT_EQ(publisher->stat().versions.back().step, 3u);
+}
+
 }  // namespace
 }  // namespace freshet
