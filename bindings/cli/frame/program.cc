@@ -48,6 +48,7 @@ void build_tree(CLI::App& root, Program& program) {
   add_repo(root, program);
   add_bisect(root, program);
   add_why(root, program);
+  add_report(root, program);
   add_provider(root, program);
   add_tier(root, program);
   add_triton(root, program);

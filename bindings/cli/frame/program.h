@@ -41,6 +41,7 @@ void add_checkpoint(CLI::App& root, Program& program);
 void add_repo(CLI::App& root, Program& program);
 void add_bisect(CLI::App& root, Program& program);
 void add_why(CLI::App& root, Program& program);
+void add_report(CLI::App& root, Program& program);
 void add_provider(CLI::App& root, Program& program);
 void add_tier(CLI::App& root, Program& program);
 void add_triton(CLI::App& root, Program& program);
