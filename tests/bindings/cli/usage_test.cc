@@ -173,7 +173,7 @@ TEST(Completion, BashCompletesWhatTheLineGotTo) {
     EXPECT_EQ(run_in_shell("PATH=\"${FRESHET%/*}:$PATH\" bash '" + (folder / "script") + "'", environment), 0);
     return read_file(folder / "reply").value_or("");
   };
-  EXPECT_EQ(completed("freshet rep"), "replay repo\n");
+  EXPECT_EQ(completed("freshet rep"), "replay repo report\n");
   EXPECT_EQ(completed("freshet repo"), "repo\n");
   EXPECT_EQ(completed("freshet repo --json li"), "lineage\n");
   EXPECT_EQ(completed("freshet repo put --an"), "--ancestor\n");
