@@ -174,7 +174,7 @@ TEST(Completion, BashCompletesWhatTheLineGotTo) {
     return read_file(folder / "reply").value_or("");
   };
   EXPECT_EQ(completed("freshet rep"), "replay repo report\n");
-  EXPECT_EQ(completed("freshet repo"), "repo\n");
+  EXPECT_EQ(completed("freshet repo"), "repo report\n");
   EXPECT_EQ(completed("freshet repo --json li"), "lineage\n");
   EXPECT_EQ(completed("freshet repo put --an"), "--ancestor\n");
   // Values: words, stored models and versions, published ones.
