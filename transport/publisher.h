@@ -119,7 +119,8 @@ struct PublisherOptions {
   /// For debugging a loop that names its changes: publish() copies and compares every tensor, also those that
   /// Changed::only does not name. If the bytes of such a tensor differ from the last version's, the publisher refuses
   /// the version: wait_committed() is failed_precondition, and the log names the tensors. The next publish takes all
-  /// changes along. Costs what Changed::find() costs. $FRESHET_CHECK_CHANGED=1 sets it for every publisher.
+  /// changes along. A version that begins with BoundTensors::begin() is not checked. Costs what Changed::find() costs.
+  /// $FRESHET_CHECK_CHANGED=1 sets it for every publisher.
   bool check_changed = false;
   const Clock* clock = nullptr;  ///< Null: the system's.
   /// The GPUs that TensorPlace::device numbers. Null: those of NVIDIA's driver, which the first publish of tensors in a

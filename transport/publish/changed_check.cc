@@ -29,6 +29,11 @@ Changed::Kind ChangedCheck::begin(std::uint64_t ticket, Changed::Kind kind, std:
   return names_some ? Changed::Kind::find : kind;
 }
 
+void ChangedCheck::excuse_all(std::uint64_t ticket) {
+  const MutexLock lock(mutex_);
+  all_excused_ = ticket;
+}
+
 void ChangedCheck::fail_of(std::uint64_t ticket) {
   const MutexLock lock(mutex_);
   const auto node = named_.extract(ticket);

@@ -100,6 +100,26 @@ TEST_F(CheckedChanges, ASkippedVersionsNamesCountForTheNext) {
   }));
 }
 
+TEST_F(CheckedChanges, ACaptureThatBeganEarlyNeedsNoNames) {
+  const auto publisher = open_checked();
+  model_.stamp_all(1);
+  ASSERT_TRUE(fate_of(*publisher, {}));
+  BoundTensors bound = publisher->bind(model_.views());
+  model_.stamp(7, 2);
+  ASSERT_TRUE(bound.begin());
+  ASSERT_TRUE(bound.capture(std::vector<std::uint32_t>{7}));
+  const auto ended = bound.end({.changed = Changed::only({})});
+  ASSERT_TRUE(ended && publisher->wait_committed(ended->version, kPatience));
+  // What is given up comes with the next version, which names its own alone.
+  model_.stamp(2, 3);
+  ASSERT_TRUE(bound.begin());
+  ASSERT_TRUE(bound.capture(std::vector<std::uint32_t>{2}));
+  bound.abandon();
+  EXPECT_TRUE(fate_of(*publisher, {}));
+  model_.stamp(3, 4);
+  EXPECT_FALSE(fate_of(*publisher, {}));
+}
+
 TEST_F(CheckedChanges, WithoutTheSwitchNothingIsCompared) {
   const auto publisher = open_publisher(publisher_options());
   model_.stamp_all(1);
