@@ -26,7 +26,7 @@ constexpr std::size_t kDoctorColumns = 100;
 constexpr std::size_t kCheckColumns = 16;
 constexpr std::size_t kStateColumns = 11;
 
-std::string text_of(const Finding& finding) {
+std::string finding_text(const Finding& finding) {
   constexpr std::size_t kIndent = kCheckColumns + kStateColumns;
   const auto lines = [](const std::string& text) { return wrapped(printable(text), kIndent, kDoctorColumns) + "\n"; };
   std::string text = format("{:<{}}{:<{}}", finding.check, kCheckColumns, name_of(finding.health), kStateColumns) +
@@ -42,7 +42,7 @@ Result<ExitCode> examine(Program& program, const DoctorArguments& /*none*/) {
                           find_nccl, find_redis, find_ceph, find_s3, find_gnuplot}) {
     const Finding finding = find();
     const std::string state(name_of(finding.health));
-    text += text_of(finding);
+    text += finding_text(finding);
     if (!program.out.json) continue;
     FRESHET_TRY(program.out.emit({{"check", finding.check},
                                   {"state", state},

@@ -70,8 +70,8 @@ Result<std::size_t> column_by_rank(std::span<const std::string_view> names, Loss
   return LossColumns::kNone;
 }
 
-Result<std::size_t> column_of(std::span<const std::string_view> names, const std::string& wanted, LossRanks ranks,
-                              std::string_view role, std::string_view option) {
+Result<std::size_t> found_column(std::span<const std::string_view> names, const std::string& wanted, LossRanks ranks,
+                                 std::string_view role, std::string_view option) {
   return wanted.empty() ? column_by_rank(names, ranks, role, option) : wanted_column(names, wanted, option);
 }
 
@@ -79,10 +79,10 @@ Result<std::size_t> column_of(std::span<const std::string_view> names, const std
 
 Result<LossColumns> find_loss_columns(std::span<const std::string_view> names, const LossColumnNames& wanted) {
   LossColumns columns;
-  FRESHET_ASSIGN(columns.step, column_of(names, wanted.step, kStepNames, "step", "--step-column"));
-  FRESHET_ASSIGN(columns.loss, column_of(names, wanted.loss, kLossNames, "loss", "--loss-column"));
+  FRESHET_ASSIGN(columns.step, found_column(names, wanted.step, kStepNames, "step", "--step-column"));
+  FRESHET_ASSIGN(columns.loss, found_column(names, wanted.loss, kLossNames, "loss", "--loss-column"));
   FRESHET_ASSIGN(columns.eval_loss,
-                 column_of(names, wanted.eval_loss, kEvalLossNames, "held-out loss", "--eval-column"));
+                 found_column(names, wanted.eval_loss, kEvalLossNames, "held-out loss", "--eval-column"));
   for (const auto& [column, role] : {std::pair(columns.step, "step"), std::pair(columns.loss, "loss")}) {
     if (column != LossColumns::kNone) continue;
     std::vector<std::size_t> all(names.size());

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -200,13 +203,30 @@ TEST(Completion, BashCompletesWhatTheLineGotTo) {
   publisher.signal(SIGSTOP);
   environment["FRESHET_COMPLETION_MS"] = "50";
   EXPECT_EQ(completed("freshet rollback live@"), "\n");
-  EXPECT_EQ(run({"complete", "published-versions"}, environment).exit_code, 0);
   publisher.signal(SIGCONT);
   // No word is run, whatever a host far away answered.
   write_file(folder / "evil", "#!/bin/sh\necho 'x$(touch " + (folder / "was-run") + ") * y'\n");
   std::filesystem::permissions(folder / "evil", std::filesystem::perms::owner_all);
   EXPECT_EQ(completed((folder / "evil") + " repo ls x"), "x$(touch\n");
   EXPECT_FALSE(std::filesystem::exists(folder / "was-run"));
+}
+
+TEST(Completion, NobodyWaitsForAPlaceThatDoesNotAnswer) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const name = reinterpret_cast<sockaddr*>(&address);
+  ASSERT_EQ(::bind(listener, name, length), 0);
+  ASSERT_EQ(::listen(listener, 4), 0);
+  ASSERT_EQ(::getsockname(listener, name, &length), 0);
+  // A command that waited to the end would say that the place is away, with another exit code.
+  const Ended ended =
+      run({"complete", "stored", "--repo", "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port))});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.out + ended.err, "");
+  ::close(listener);
 }
 
 TEST(Stdout, AReaderThatLeavesIsNoError) {
