@@ -95,7 +95,9 @@ std::string metric_text(const Json& version) {
 }
 
 std::string published_text(const Json& version) {
-  return date_text(static_cast<std::int64_t>(stat_number(version, "published_ms")) * 1'000'000);
+  constexpr std::uint64_t kLastMs = 9'000'000'000'000;  // Far enough, and its nanoseconds fit.
+  const auto ms = static_cast<std::int64_t>(std::min(stat_number(version, "published_ms"), kLastMs));
+  return date_text(ms * 1'000'000);
 }
 
 /// Null where the publisher tells of none.
