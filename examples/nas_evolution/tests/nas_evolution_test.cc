@@ -112,6 +112,10 @@ TEST(NasEvolution, ASearchKeepsItsPopulationAndNothingElse) {
   SearchOptions options{.candidates = 60, .workers = 3};
   options.evolution = {.population = 10, .sample = 3, .seed = 3};
   options.trainer = {.epoch = std::chrono::microseconds(500), .seed = 3};
+  const TemporaryFolder folder;
+  const auto ledger = Ledger::open(folder / "ledger");
+  ASSERT_TRUE(ledger) << ledger.error().message();
+  options.ledger = &*ledger;
   Search search(*repository, *space, options);
   std::uint64_t told = 0;
   const auto summary = search.run([&told](const SearchSummary&, const Evaluation&) { ++told; });
@@ -132,6 +136,25 @@ TEST(NasEvolution, ASearchKeepsItsPopulationAndNothingElse) {
   EXPECT_THAT(kept.size(), testing::AnyOf(10u, 11u));
   EXPECT_EQ(summary->retired, 60u - kept.size());
   EXPECT_TRUE(repository->verify(std::nullopt, {}).value().corrupt.empty());
+
+  // The ledger leaves the same ones.
+  std::set<std::string> left;
+  std::uint64_t stored = 0;
+  std::ifstream lines(folder / "ledger");
+  for (std::string line; std::getline(lines, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (event.contains("stored")) {
+      ++stored;
+      EXPECT_EQ(event["sha256"].get<std::string>().size(), 64u);
+      left.insert(event["stored"].get<std::string>());
+    } else {
+      left.erase(event["retiring"].get<std::string>());
+    }
+  }
+  EXPECT_EQ(stored, 60u);
+  std::set<std::string> names;
+  for (const VersionName& version : kept) names.insert(to_string(version));
+  EXPECT_EQ(left, names);
 }
 
 TEST(NasEvolution, TheBestOneEverIsKeptUnderAnAlias) {
