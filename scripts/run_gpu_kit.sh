@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the test programs of the path through GPUs and its benchmark, and prints last what ran where. scripts/test_gpu.sh starts
+# Runs the test programs of the path through GPUs and its benchmarks, and prints last what ran where. scripts/test_gpu.sh starts
 # it here, and packs it as run.sh for a machine that has only a driver. The real device comes first, since its minutes are short.
 # The environment variable FRESHET_GPU_SEED chooses the orders of the host device.
 #
 # usage: run.sh                      what lies beside it, in tests/, bin/benchmarks/ and lib/
-#        run.sh FOLDER PROGRAM…      these programs in FOLDER/tests, and FOLDER/bin/benchmarks/gpu
+#        run.sh FOLDER PROGRAM…      these programs in FOLDER/tests, and FOLDER/bin/benchmarks
 set -uo pipefail
 
 if [ $# -gt 0 ]; then
@@ -51,11 +51,13 @@ run() {
 
 lines=()
 run "real device" 'Driver/*:*/driver:GpuDriver.*'
-# Without a device each row of it says why it was not measured.
-if ! timeout "$seconds_max" "$folder/bin/benchmarks/gpu"; then
-  failed=1
-  lines+=("benchmark: failed, or stopped after $seconds_max seconds")
-fi
+# Without a device, or what else a row needs, it says why it was not measured.
+for benchmark in gpu gpu_torch; do
+  if ! timeout "$seconds_max" "$folder/bin/benchmarks/$benchmark"; then
+    failed=1
+    lines+=("benchmark $benchmark: failed, or stopped after $seconds_max seconds")
+  fi
+done
 run "host device and the rest" '-Driver/*:*/driver:GpuDriver.*'
 printf '== %s\n' "${lines[@]}"
 exit "$failed"

@@ -28,7 +28,7 @@ esac
 configure release > /dev/null
 mapfile -t programs < <(ninja -C "$root/build" -t targets all | sed -n 's/^\(gpu_[a-z_]*\): phony$/\1/p' | sort -u)
 [ ${#programs[@]} -gt 0 ] || { echo "test_gpu.sh: the build has no program gpu_*" >&2; exit 1; }
-benchmark=bin/benchmarks/gpu  # In the build folder, and in the kit.
+benchmarks=bin/benchmarks  # In the build folder, and in the kit.
 build_preset release "${programs[@]}" gpu
 
 # pack FOLDER: the programs where they are in the build folder, since they look for each other, and their libraries in lib/, but
@@ -36,8 +36,10 @@ build_preset release "${programs[@]}" gpu
 # newer, will do.
 pack() {
   local folder=$1 program library
-  mkdir -p "$folder/tests" "$folder/${benchmark%/*}" "$folder/lib"
-  for program in "${programs[@]/#/tests/}" "$benchmark"; do
+  mkdir -p "$folder/tests" "$folder/$benchmarks/common" "$folder/lib"
+  cp "$root/build/$benchmarks/gpu_torch" "$folder/$benchmarks/"
+  cp "$root/build/$benchmarks/common/tables.py" "$folder/$benchmarks/common/"
+  for program in "${programs[@]/#/tests/}" "$benchmarks/gpu"; do
     [ -x "$root/build/$program" ] || continue
     strip -o "$folder/$program" "$root/build/$program"
     ldd "$root/build/$program" | sed -n 's|.* => \(/[^ ]*\) (0x.*|\1|p' >> "$folder/libraries"

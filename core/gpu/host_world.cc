@@ -219,7 +219,10 @@ bool World::reaches_all(const KernelWork& kernel) {
   std::memcpy(&arguments, kernel.arguments.data(), sizeof(arguments));
   if (!is_block(arguments.tensors)) return false;
   const std::span<const CopyTensor> rows(arguments.tensors, arguments.tensor_count);
-  return std::ranges::all_of(rows, [&](const CopyTensor& row) { return is_block(row.from) && is_block(row.to); });
+  for (const CopyTensor& row : rows) {
+    if (!is_block(row.from) || !is_block(row.to)) return false;
+  }
+  return true;
 }
 
 std::uint64_t World::draw(std::uint64_t below) { return random_() % below; }

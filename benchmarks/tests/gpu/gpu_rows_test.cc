@@ -4,7 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
 #include "benchmarks/gpu/rows.h"
+#include "core/base/format.h"
 #include "core/gpu/host_device.h"
 #include "tests/support/from_environment.h"
 
@@ -54,6 +59,25 @@ TEST(GpuRows, WithoutADeviceThereIsNoFigure) {
     EXPECT_NE(table.find("skipped " + std::string(ratio) + ": not measured: no device"), std::string::npos) << table;
   }
   EXPECT_EQ(table.find("| ms |"), std::string::npos) << table;
+}
+
+/// The program beside ours in the build folder, and in a kit.
+TEST(GpuTorchProgram, WithoutThePackageNoRowIsMeasured) {
+  const auto program =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "bin/benchmarks/gpu_torch";
+  if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not there";
+  // Isolated: no package of the user's or the environment's, so neither PyTorch's CUDA nor ours.
+  FILE* const pipe = ::popen(format("python3 -I -S '{}' --json", program.string()).c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string line;
+  for (int byte = std::fgetc(pipe); byte != EOF; byte = std::fgetc(pipe)) line.push_back(static_cast<char>(byte));
+  ASSERT_EQ(::pclose(pipe), 0) << line;
+  const auto told = nlohmann::json::parse(line);
+  EXPECT_TRUE(told["ratios"].empty());
+  EXPECT_TRUE(told["rows"].empty());
+  EXPECT_EQ(told["skipped"].size(), 5U) << line;
+  for (const auto& reason : told["skipped"])
+    EXPECT_EQ(reason.get<std::string>().rfind("not measured: no package", 0), 0U);
 }
 
 }  // namespace
