@@ -51,6 +51,8 @@ class Retirer:
             if self._retired >= (1 if is_last else self._gc_after):
                 self._retired = 0
                 repository.gc()
+        except FailedPrecondition:  # The repository was closed, as at the end of a program.
+            self.waiting += waiting
         except Error as error:
             self.waiting += waiting
             _log.warning("%d versions that are not wanted any more stay for now: %s", len(self.waiting), error)
@@ -100,6 +102,8 @@ class SinkKeeper:
         elif newest != self._newest:
             try:
                 rows = self._repository.versions(self._model)
+            except FailedPrecondition:  # It was closed.
+                return
             except Error as error:
                 _log.warning("which versions of %s to keep is looked at later: %s", self._model, error)
                 return
