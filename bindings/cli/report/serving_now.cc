@@ -10,6 +10,8 @@ namespace {
 
 constexpr Duration kServingPatience = std::chrono::seconds(2);
 constexpr std::size_t kSubscribersMax = 1000;
+constexpr std::size_t kServedVersionsMax = 1000;
+constexpr std::uint64_t kNanosecondsPerMs = 1'000'000;
 constexpr std::size_t kServingTextMax = 200;
 
 std::uint64_t number_of(const Json& object, const char* key) {
@@ -27,7 +29,9 @@ bool is_set(const Json& object, const char* key) {
   return member != object.end() && member->is_boolean() && member->get<bool>();
 }
 
-Json nobody(const std::string& why) { return {{"error", shown(why)}, {"subscribers", Json::array()}}; }
+Json nobody(const std::string& why) {
+  return {{"error", shown(why)}, {"published", Json::array()}, {"subscribers", Json::array()}};
+}
 
 Json serving_of(const Json& model) {
   Json answer = {{"newest", number_of(model, "newest")}, {"current", 0}, {"hold", false}};
@@ -52,6 +56,15 @@ Json serving_of(const Json& model) {
                       {"failed", text_in(one, "failed")}});
     }
   }
+  // When a version was published tells whether it is the stored one of the same number.
+  Json published = Json::array();
+  if (const auto versions = model.find("versions"); versions != model.end() && versions->is_array()) {
+    for (const Json& one : *versions) {
+      if (!one.is_object() || published.size() == kServedVersionsMax) continue;
+      published.push_back({number_of(one, "version"), number_of(one, "published_unix_ns") / kNanosecondsPerMs});
+    }
+  }
+  answer["published"] = std::move(published);
   answer["subscribers"] = std::move(list);
   answer["left_out"] = left_out;
   return answer;
