@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,6 +40,12 @@ inline constexpr std::size_t kSharedRecordsMax = 1024;  ///< Changed in one call
 /// Of the keys and values that are changed in one call, or expected.
 inline constexpr std::size_t kSharedChangeBytesMax = std::size_t{16} << 20;
 
+/// A tensor of a put whose bytes its caller brought into the repository's medium itself.
+struct BroughtTensor {
+  std::uint32_t tensor = 0;
+  std::vector<BroughtPart> parts;
+};
+
 /// Any thread, as Repository.
 class ProviderRepository : public Repository {
  public:
@@ -55,6 +62,17 @@ class ProviderRepository : public Repository {
   /// it. A segment that is kept as a difference may still become unreadable when its version is retired. not_found if a
   /// segment is not stored (any more). The client of a server returns null: no promise.
   virtual Result<std::shared_ptr<const void>> keep_readable(std::span<const SegmentName> segments) const;
+  /// For a server whose clients read from the medium itself: for each of the version's tensors in `tensors`, requests
+  /// that read it, for `life` from now. Empty: the tensor is to be read through this repository. unsupported: all are.
+  virtual Result<std::vector<std::vector<SignedPart>>> sign_reads(const VersionRecord& record,
+                                                                  std::span<const std::uint32_t> tensors,
+                                                                  Duration life) const;
+  /// For a server whose clients bring tensors into the medium itself: Backend::sign_uploads(), and a put of such
+  /// tensors. put_brought() asks `bytes_of` for the tensors whose objects are not there as they should be.
+  virtual Result<SignedUploads> sign_uploads(std::span<const PartToBring> parts, Duration life);
+  virtual Result<VersionName> put_brought(const Manifest& manifest,
+                                          const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                          PutOptions options, std::span<const BroughtTensor> brought);
   /// Renews a client's lease: its pins hold for kPinLease from now on. A repository object renews its own lease
   /// automatically; a server passes its clients' leases on.
   virtual Status renew_pins(const PinLease& lease) = 0;

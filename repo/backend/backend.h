@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -20,8 +21,37 @@
 #include "core/base/digest.h"
 #include "core/base/result.h"
 #include "core/model/tensor.h"
+#include "repo/object_store/object_store.h"
 
 namespace freshet {
+
+/// A whole object of the medium, with bytes of a blob, and a request by which a process without credentials reads it.
+struct SignedPart {
+  SignedRequest request;
+  std::uint64_t bytes = 0;
+};
+
+/// Bytes that another process is to bring into the medium itself: an object of at most kDigestPartBytes.
+struct PartToBring {
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32c = 0;
+};
+/// What creates these objects, in their order, and by which names the process says later that it did.
+struct SignedUploads {
+  struct Upload {
+    std::string object;
+    SignedRequest request;
+  };
+  std::vector<Upload> uploads;
+  SignedRequest probe;  ///< Reads the first object: not_found comes from the medium itself.
+};
+/// An object that another process brought. The medium answers for length and checksum, and the process for the digest.
+struct BroughtPart {
+  std::string object;
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32c = 0;
+  Digest digest;
+};
 
 /// Writes blobs. Without commit(), its destructor leaves nothing behind. One thread at a time. A writer must not
 /// outlive its backend.
@@ -37,6 +67,8 @@ class BlobWriter {
   /// Here `bytes` must stay where they are until commit() returned, or until the writer ended: a backend may read them
   /// on other threads.
   virtual Result<Digest> write_and_digest(std::string_view key, Bytes bytes);
+  /// Takes a blob that another process brought: these objects, which find_brought() found, one after another.
+  virtual Status bring(std::string_view key, std::span<const BroughtPart> parts);
   /// On return, all written blobs are readable and durable. Not atomic: a crash may leave some of them. So a blob
   /// counts only if a record names it. After an error this writer can do nothing more.
   virtual Status commit() = 0;
@@ -88,6 +120,16 @@ class Backend {
   virtual Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const = 0;
   /// Reads a blob of out.size() bytes into `out`, and returns the digest of the read bytes. Errors as read_blob().
   virtual Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const;
+  /// Requests that read the blob from the medium itself, for `life` from now: an object for each kDigestPartBytes, one
+  /// after another. Empty: the blob shares its objects with others. not_found: there is no such blob. unsupported: the
+  /// medium signs nothing.
+  virtual Result<std::vector<SignedPart>> sign_blob(std::string_view key, Duration life) const;
+  /// Requests by which another process creates objects with these bytes, for `life` from now; each has a name that was
+  /// never used. unsupported: as sign_blob().
+  virtual Result<SignedUploads> sign_uploads(std::span<const PartToBring> parts, Duration life);
+  /// Of each part, whether its object is there with its length, and its checksum where the medium keeps that, and may
+  /// still become a blob's.
+  virtual Result<std::vector<bool>> find_brought(std::span<const BroughtPart> parts) const;
   /// No error if the blob does not exist. Durable with the next commit or batch; reclaim() frees the space.
   virtual Status erase_blob(std::string_view key) = 0;
   /// Calls `each` for every blob key with its size, in key order, until it returns false. If the medium lost some

@@ -30,6 +30,15 @@ class BackendWrapper : public Backend {
   Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const override {
     return inner_->read_and_digest(key, out);
   }
+  Result<std::vector<SignedPart>> sign_blob(std::string_view key, Duration life) const override {
+    return inner_->sign_blob(key, life);
+  }
+  Result<SignedUploads> sign_uploads(std::span<const PartToBring> parts, Duration life) override {
+    return inner_->sign_uploads(parts, life);
+  }
+  Result<std::vector<bool>> find_brought(std::span<const BroughtPart> parts) const override {
+    return inner_->find_brought(parts);
+  }
   Status erase_blob(std::string_view key) override { return inner_->erase_blob(key); }
   Status list_blobs(const std::function<bool(std::string_view key, std::uint64_t bytes)>& each) const override {
     return inner_->list_blobs(each);

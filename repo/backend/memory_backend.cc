@@ -163,6 +163,22 @@ Result<Digest> BlobWriter::write_and_digest(std::string_view key, Bytes bytes) {
   return digest_of(bytes);
 }
 
+Result<std::vector<SignedPart>> Backend::sign_blob(std::string_view, Duration) const {
+  return fail(Code::unsupported, "the repository's medium signs no requests");
+}
+
+Result<SignedUploads> Backend::sign_uploads(std::span<const PartToBring>, Duration) {
+  return fail(Code::unsupported, "the repository's medium signs no requests");
+}
+
+Result<std::vector<bool>> Backend::find_brought(std::span<const BroughtPart> parts) const {
+  return std::vector<bool>(parts.size(), false);
+}
+
+Status BlobWriter::bring(std::string_view, std::span<const BroughtPart>) {
+  return fail(Code::unsupported, "no other process brings bytes into this medium");
+}
+
 Result<Digest> Backend::read_and_digest(std::string_view key, MutableBytes out) const {
   FRESHET_TRY(read_blob(key, 0, out));
   return digest_of(out);

@@ -86,6 +86,50 @@ class BucketBackend final : public Backend {
     return bytes == out.size() && !digests.empty() ? digest_of_parts(digests) : digest_of(out);
   }
 
+  /// What no value names any more is condemned, and is not found here.
+  Result<std::vector<SignedPart>> sign_blob(std::string_view key, Duration life) const override {
+    FRESHET_ASSIGN(const log::Value value, blob(key));
+    std::vector<SignedPart> parts;
+    std::uint64_t left = value.bytes();
+    for (const log::Place& place : value.places) {
+      if (place.offset != 0 || place.bytes != std::min(left, kDigestPartBytes)) return std::vector<SignedPart>();
+      left -= place.bytes;
+      FRESHET_ASSIGN(SignedRequest request, store_->sign_get(log::object_key(place.object), life));
+      parts.push_back({.request = std::move(request), .bytes = place.bytes});
+    }
+    return parts;
+  }
+
+  Result<SignedUploads> sign_uploads(std::span<const PartToBring> parts, Duration life) override {
+    FRESHET_TRY(check_writable());
+    SignedUploads made;
+    for (const PartToBring& part : parts) {
+      FRESHET_ASSIGN(const log::ObjectName name, log_->draw_object());
+      std::string key = log::object_key(name);
+      FRESHET_ASSIGN(SignedRequest request, store_->sign_create(key, part.bytes, part.crc32c, life));
+      if (made.uploads.empty()) {
+        FRESHET_ASSIGN(made.probe, store_->sign_get(key, life));
+      }
+      made.uploads.push_back({.object = std::move(key), .request = std::move(request)});
+    }
+    return made;
+  }
+
+  Result<std::vector<bool>> find_brought(std::span<const BroughtPart> parts) const override {
+    std::vector<char> found(parts.size());  // Threads write to its elements.
+    FRESHET_TRY(run_side_by_side(parts.size(), store_->transfers_max(), [&](std::size_t at) -> Status {
+      const BroughtPart& part = parts[at];
+      const std::optional<log::ObjectName> name = log::parse_object_key(part.object);
+      if (!name || !log_->may_name(*name)) return {};
+      const Result<ObjectHead> head = store_->head(part.object, time_to_move(*store_, 0));
+      if (!head && head.error().code() != Code::not_found) return fail(head.error());
+      const bool is_it = head && head->bytes == part.bytes && head->crc32c.value_or(part.crc32c) == part.crc32c;
+      found[at] = is_it ? 1 : 0;
+      return {};
+    }));
+    return std::vector<bool>(found.begin(), found.end());
+  }
+
   Status erase_blob(std::string_view key) override {
     FRESHET_TRY(check_writable());
     const Result<log::Value> there = blob(key);
@@ -188,15 +232,26 @@ class BucketBackend final : public Backend {
       return added ? sent : Status(fail(added.error()));
     }
     Result<Digest> write_and_digest(std::string_view key, Bytes bytes) override { return packer_.add(key, bytes); }
+    Status bring(std::string_view key, std::span<const BroughtPart> parts) override {
+      log::Value value;
+      for (const BroughtPart& part : parts) {
+        const std::optional<log::ObjectName> name = log::parse_object_key(part.object);
+        if (!name) return fail(Code::invalid_argument, "no object of this bucket was brought");
+        value.places.push_back({.object = *name, .offset = 0, .bytes = part.bytes, .digest = part.digest});
+      }
+      brought_.push_back({.key = log_key(kBlobKey, key), .value = std::move(value)});
+      return {};
+    }
     Status commit() override {
       FRESHET_ASSIGN(Packer::Values values, packer_.finish());
-      std::vector<log::Change> changes;
+      std::vector<log::Change> changes = std::exchange(brought_, {});
       for (auto& [key, value] : values) changes.push_back({.key = log_key(kBlobKey, key), .value = std::move(value)});
       return backend_.append(std::move(changes));
     }
 
    private:
     BucketBackend& backend_;
+    std::vector<log::Change> brought_;
     Packer packer_;
   };
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -45,7 +46,8 @@ std::string blob_key(const NewSegment& segment);
 struct PutInProgress {
   Manifest manifest;  ///< Its number is final once it is committed.
   Repository::PutOptions options;
-  std::vector<NewSegment> segments;  ///< Those it writes, in their order; nobody else writes them meanwhile.
+  std::span<const BroughtTensor> brought;  ///< Its caller's.
+  std::vector<NewSegment> segments;        ///< Those it writes, in their order; nobody else writes them meanwhile.
   VersionRow row;
   std::uint64_t erasures = 0;        ///< As it was when the inherited segments were found to be there.
   bool brings_architecture = false;  ///< Nobody had it before its batch.
@@ -63,7 +65,13 @@ class LocalRepository final : public ProviderRepository {
   Status load();
 
   Result<VersionName> put(const Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
-                          PutOptions options) override;
+                          PutOptions options) override {
+    return put_brought(manifest, bytes_of, std::move(options), {});
+  }
+  Result<SignedUploads> sign_uploads(std::span<const PartToBring> parts, Duration life) override;
+  Result<VersionName> put_brought(const Manifest& manifest,
+                                  const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                  PutOptions options, std::span<const BroughtTensor> brought) override;
   PartPuts& part_puts() override { return parts_; }
   Result<PutToken> begin_put_for(const std::string& owner, const std::string& model, const VersionId& id,
                                  std::shared_ptr<const Architecture> architecture) override {
@@ -80,6 +88,9 @@ class LocalRepository final : public ProviderRepository {
   Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                     MutableBytes out) const override;
   Result<std::shared_ptr<const void>> keep_readable(std::span<const SegmentName> segments) const override;
+  Result<std::vector<std::vector<SignedPart>>> sign_reads(const VersionRecord& record,
+                                                          std::span<const std::uint32_t> tensors,
+                                                          Duration life) const override;
   Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
   Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
   Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const override;

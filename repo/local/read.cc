@@ -93,6 +93,29 @@ Status LocalRepository::read_range(const VersionRecord& record, std::uint32_t te
   return fail(std::move(status).error().with_context(tensor_label(manifest.name, *manifest.architecture, tensor)));
 }
 
+Result<std::vector<std::vector<SignedPart>>> ProviderRepository::sign_reads(const VersionRecord&,
+                                                                            std::span<const std::uint32_t>,
+                                                                            Duration) const {
+  return fail(Code::unsupported, "the repository's medium signs no requests");
+}
+
+Result<std::vector<std::vector<SignedPart>>> LocalRepository::sign_reads(const VersionRecord& record,
+                                                                         std::span<const std::uint32_t> tensors,
+                                                                         Duration life) const {
+  const Manifest& manifest = record.manifest;
+  std::vector<std::vector<SignedPart>> all;
+  for (const std::uint32_t tensor : tensors) {
+    if (!record.has_weights || tensor >= manifest.architecture->tensors().size()) {
+      return fail(Code::invalid_argument, format("{} has no bytes of a tensor {}", to_string(manifest.name), tensor));
+    }
+    Result<std::vector<SignedPart>> parts = impl_->backend->sign_blob(segment_key(manifest.owners[tensor]), life);
+    // Kept as a difference, or gone, or at another provider: who asks for its bytes is told.
+    if (!parts && parts.error().code() != Code::not_found) return fail(std::move(parts).error());
+    all.push_back(parts ? std::move(*parts) : std::vector<SignedPart>());
+  }
+  return all;
+}
+
 Result<std::vector<OwnerRow>> LocalRepository::owners(const VersionName& name) const {
   FRESHET_ASSIGN(const VersionRecord record, get(name));
   const Manifest& manifest = record.manifest;

@@ -290,6 +290,12 @@ Result<ObjectName> LogStore::draw_object() {
   return ObjectName{.token = machine_.own_token(), .draw = draw};
 }
 
+bool LogStore::may_name(const ObjectName& object) const {
+  const MutexLock lock(mutex_);
+  const LogState& state = machine_.state();
+  return state.tokens().contains(object.token) && !state.condemned().contains(object);
+}
+
 Status LogStore::sweep(Time deadline) {
   const MutexLock lock(mutex_);
   if (machine_.role() != Role::owns) {

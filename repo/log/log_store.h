@@ -86,6 +86,8 @@ class LogStore {
 
   /// A name for one upload by this owner. Draw another one for each try. failed_precondition: it does not own the log.
   Result<ObjectName> draw_object() FRESHET_EXCLUDES(mutex_);
+  /// Whether a batch may name the object now: its token lives, and it is not condemned.
+  bool may_name(const ObjectName& object) const FRESHET_EXCLUDES(mutex_);
   /// Condemns uploaded objects that nobody can name any more; the grace follows. Waits until all are looked through, or
   /// until the deadline: then it goes on behind. failed_precondition: this member does not own the log.
   Status sweep(Time deadline) FRESHET_EXCLUDES(mutex_);

@@ -17,6 +17,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
+#include "repo/object_store/object_store.h"
 #include "repo/provider_repository.h"
 #include "repo/serve/served_owner.h"
 #include "transport/channel_kind.h"
@@ -37,6 +38,10 @@ struct RemoteRepositoryOptions {
   /// Where there is none, or it breaks, they go over the connection as all else does.
   ChannelChoice channels;
   std::uint64_t channel_bytes_min = std::uint64_t{2} << 20;  ///< Less goes sooner over the connection.
+  /// Large tensors of a repository in a bucket go to and from the store itself, by requests that the owner signs. Where
+  /// that fails, they go through the owner; after a failure this is not tried for a minute or longer.
+  bool direct = true;
+  std::shared_ptr<SignedObjects> signed_objects = nullptr;  ///< Sends these requests; null: over HTTP.
   /// The key of the shared record that tells one repository from others, empty for none. Whoever answers at the address
   /// when a broken connection is made anew must have there what was there before, or else it is `unavailable`: another
   /// server that listens at the address meanwhile is asked and told nothing.

@@ -68,6 +68,44 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
   return row;
 }
 
+/// Cut as digests are, and with the manifest's digest.
+bool is_whole(const BroughtTensor& brought, const NewSegment& segment, const Digest& digest) {
+  std::vector<Digest> digests;
+  std::uint64_t left = segment.bytes;
+  for (const BroughtPart& part : brought.parts) {
+    if (part.bytes == 0 || part.bytes != std::min(left, kDigestPartBytes)) return false;
+    left -= part.bytes;
+    digests.push_back(part.digest);
+  }
+  return left == 0 && !digests.empty() && digest_of_parts(digests) == digest;
+}
+
+/// The tensors that are in the medium as their put says.
+std::map<std::uint32_t, const BroughtTensor*> brought_of(const PutInProgress& put, const Backend& backend) {
+  std::map<std::uint32_t, const BroughtTensor*> all;
+  for (const BroughtTensor& one : put.brought) all.emplace(one.tensor, &one);
+  std::map<std::uint32_t, const BroughtTensor*> whole;
+  std::vector<BroughtPart> parts;
+  for (const NewSegment& segment : put.segments) {
+    const auto one = all.find(segment.tensor);
+    if (one == all.end() || !is_whole(*one->second, segment, put.manifest.digests[segment.tensor])) continue;
+    whole.insert(*one);
+    parts.insert(parts.end(), one->second->parts.begin(), one->second->parts.end());
+  }
+  if (whole.empty()) return {};
+  const Result<std::vector<bool>> found = backend.find_brought(parts);
+  if (!found) return {};  // The bytes are asked for; their way into the medium says more.
+  std::size_t at = 0;
+  for (const NewSegment& segment : put.segments) {
+    const auto one = whole.find(segment.tensor);
+    if (one == whole.end()) continue;
+    bool is_there = true;
+    for (std::size_t i = 0; i < one->second->parts.size(); ++i) is_there = (*found)[at++] && is_there;
+    if (!is_there) whole.erase(one);
+  }
+  return whole;
+}
+
 }  // namespace
 
 std::string blob_key(const NewSegment& segment) {
@@ -191,12 +229,21 @@ Status LocalRepository::Impl::store_blobs(PutInProgress& put,
                                           const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
   if (put.segments.empty()) return {};
   const Manifest& manifest = put.manifest;
+  const std::map<std::uint32_t, const BroughtTensor*> brought = brought_of(put, *backend);
   FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, backend->write_blobs());
   for (NewSegment& segment : put.segments) {
     const auto in_context = [&](Error error) {
       return fail(std::move(error).with_context(tensor_label(manifest.name, *manifest.architecture, segment.tensor)));
     };
     FRESHET_TRY(Interruption::check());
+    if (const auto one = brought.find(segment.tensor); one != brought.end()) {
+      segment.base.reset();
+      segment.delta_bytes = 0;
+      if (Status taken = writer->bring(blob_key(segment), one->second->parts); !taken) {
+        return in_context(std::move(taken).error());
+      }
+      continue;
+    }
     Result<Bytes> bytes = bytes_of_tensor(segment.tensor);
     if (!bytes) return in_context(std::move(bytes).error());
     if (Status written = write_segment(*writer, segment, manifest, *bytes); !written) {
@@ -221,13 +268,27 @@ Status LocalRepository::Impl::store(PutInProgress& put,
   return stored ? commit_put(put) : stored;
 }
 
-Result<VersionName> LocalRepository::put(const Manifest& manifest,
-                                         const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
-                                         PutOptions options) {
+Result<SignedUploads> ProviderRepository::sign_uploads(std::span<const PartToBring>, Duration) {
+  return fail(Code::unsupported, "the repository's medium signs no requests");
+}
+
+Result<VersionName> ProviderRepository::put_brought(const Manifest& manifest,
+                                                    const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                                    PutOptions options, std::span<const BroughtTensor>) {
+  return put(manifest, bytes_of, std::move(options));
+}
+
+Result<SignedUploads> LocalRepository::sign_uploads(std::span<const PartToBring> parts, Duration life) {
+  return impl_->backend->sign_uploads(parts, life);
+}
+
+Result<VersionName> LocalRepository::put_brought(const Manifest& manifest,
+                                                 const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                                                 PutOptions options, std::span<const BroughtTensor> brought) {
   const StopInterrupts stops(options.stop);
   FRESHET_TRY(impl_->check_given_number(manifest, options));
   for (int tries = 1;; ++tries) {
-    PutInProgress put{.manifest = manifest, .options = options};
+    PutInProgress put{.manifest = manifest, .options = options, .brought = brought};
     FRESHET_TRY(impl_->begin(put));
     const Status stored = impl_->store(put, bytes_of);
     impl_->end(put);

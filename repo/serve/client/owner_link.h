@@ -51,7 +51,7 @@ class OwnerLink {
   std::shared_ptr<Link> link_ FRESHET_GUARDED_BY(mutex_);
   Known known_ FRESHET_GUARDED_BY(mutex_);
   bool searching_ FRESHET_GUARDED_BY(mutex_) = false;
-  std::uint64_t searches_ FRESHET_GUARDED_BY(mutex_) = 0;  ///< That failed.
+  std::uint64_t searches_ FRESHET_GUARDED_BY(mutex_) = 0;   ///< That failed.
   std::optional<Error> failed_ FRESHET_GUARDED_BY(mutex_);  ///< The last one of them.
   Time believed_until_ FRESHET_GUARDED_BY(mutex_){};
 };

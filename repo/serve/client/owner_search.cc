@@ -59,7 +59,8 @@ OwnerSearch::Step OwnerSearch::next(Time now) {
     return AskServer{*server, moves_ ? std::min(deadline_, now + options_.one_of_several) : deadline_};
   }
   if (!gives_up_) gives_up_ = now + options_.takeover;
-  if (now + options_.pause >= *gives_up_) return last_.value_or(Error(Code::unavailable, "no owner of the repository can be reached"));
+  if (now + options_.pause >= *gives_up_)
+    return last_.value_or(Error(Code::unavailable, "no owner of the repository can be reached"));
   deadline_ = *gives_up_;
   begin_round();
   return Wait{.until = now + options_.pause};

@@ -80,7 +80,7 @@ class OwnerSearch {
   const std::optional<ServedOwner> last_owner_;
   const std::string doubted_;
   bool moves_;
-  Time deadline_;               ///< Of the round.
+  Time deadline_;                 ///< Of the round.
   std::optional<Time> gives_up_;  ///< From the end of the first round on.
   Time source_due_;
   std::optional<Error> last_;

@@ -17,6 +17,9 @@
 #include "repo/pins/pin_renewal.h"
 #include "repo/provider_repository.h"
 #include "repo/serve/client/bulk_reader.h"
+#include "repo/serve/client/direct_line.h"
+#include "repo/serve/client/direct_puts.h"
+#include "repo/serve/client/direct_reads.h"
 #include "repo/serve/client/link.h"
 #include "repo/serve/client/owner_link.h"
 #include "repo/serve/remote_repository.h"
@@ -34,6 +37,9 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
         owner_(std::move(link_options), options_),
         has_channels_(!bulk.openers.empty()),
         bulk_(std::move(bulk)),
+        line_(options_.direct, options_.signed_objects),
+        direct_reads_(line_),
+        direct_puts_(line_),
         renewal_([this](const PinLease& lease) { return renew_pins(lease); }, options_.renew_pins) {}
   Status connect() {
     FRESHET_ASSIGN(const auto opened, link());
@@ -190,6 +196,9 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   mutable OwnerLink owner_;
   const bool has_channels_;
   mutable BulkReader bulk_;
+  mutable DirectLine line_;
+  mutable DirectReads direct_reads_;
+  DirectPuts direct_puts_;
   /// Of the pins that are this object's own. Last, since its thread asks.
   PinRenewal renewal_;
 };

@@ -59,7 +59,10 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
   const StopInterrupts stops(options.stop);
   FRESHET_TRY(Interruption::check());
   FRESHET_ASSIGN(Manifest manifest, encodable(given));
-  const Put put{{std::move(manifest), std::move(options)}};
+  const DirectPuts::Owner owner{.wanted = [&] { return wanted(manifest, options); },
+                                .sign = [this](const SignUploads& question) { return ask(question); }};
+  std::vector<BroughtTensor> brought = direct_puts_.bring(manifest, options, bytes_of, owner);
+  const Put put{{std::move(manifest), std::move(options)}, std::move(brought)};
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
   const auto put_over = [&]() -> Result<VersionName> {
     FRESHET_ASSIGN(Conversation conversation, connection->begin(put));
@@ -131,8 +134,11 @@ Result<std::optional<Response>> RemoteRepository::send_tensors(Conversation& con
   return std::optional<Response>();
 }
 
-Status RemoteRepository::read(const VersionRecord& record, std::span<const TensorRead> reads) const {
-  FRESHET_TRY(check_reads(record, reads));
+Status RemoteRepository::read(const VersionRecord& record, std::span<const TensorRead> wanted) const {
+  FRESHET_TRY(check_reads(record, wanted));
+  const std::vector<TensorRead> reads =
+      direct_reads_.read(record, wanted, [this](const SignReads& question) { return ask(question); });
+  if (reads.empty()) return {};
   const Manifest& manifest = record.manifest;
   const auto tensors = manifest.architecture->tensors();
   Ranges whole;

@@ -15,6 +15,8 @@ namespace freshet::rpc {
 namespace {
 
 constexpr Duration kRetireWaitMax = std::chrono::seconds(5);
+/// The bucket's log keeps an object for longer than twice this after it was condemned (LogOptions::grace_s).
+constexpr Duration kSignedLife = std::chrono::minutes(10);
 constexpr Duration kProgressPause = std::chrono::milliseconds(50);
 
 /// Answers one question. work() is the answer's value; or the outcome, where that is not only a value.
@@ -50,6 +52,11 @@ class Asked {
   Result<Outcome> work(const AskBytes& ask);
   Result<Outcome> work(const AskSegments& ask);
   Result<Lent> work(const Lend& lend);
+  Result<SignedReads> work(const SignReads& sign);
+  Result<SignedForPut> work(const SignUploads& sign) {
+    FRESHET_ASSIGN(SignedUploads all, repository().sign_uploads(sign.parts, kSignedLife));
+    return SignedForPut{.all = std::move(all), .life = kSignedLife};
+  }
   auto work(const RenewLease& renew) { return with_.bulk.renew(with_.session, renew.lease); }
   Status work(const EndLease& end) {
     with_.bulk.end(with_.session, end.lease);
@@ -94,6 +101,7 @@ Result<Outcome> Asked::work(Put put) {
   PutPlan plan;
   plan.manifest = std::move(put.manifest);
   plan.options = std::move(put.options);
+  plan.brought = std::move(put.brought);
   FRESHET_ASSIGN(Stored stored, upload_or_store(repository(), std::move(plan)));
   if (stored.upload != nullptr) return Outcome{.reply = {}, .upload = std::move(stored.upload)};
   return Outcome{.reply = answer_to<Put>(number_, stored.name), .upload = nullptr};
@@ -161,6 +169,14 @@ Result<Lent> Asked::work(const Lend& lend) {
   for (const protocol::ChannelOffer& offer : lent.channels) {
     answer.channels.emplace_back(static_cast<std::uint8_t>(offer.kind), offer.address);
   }
+  return answer;
+}
+
+Result<SignedReads> Asked::work(const SignReads& sign) {
+  FRESHET_ASSIGN(const auto record, with_.records.get(repository(), sign.name, sign.id));
+  FRESHET_ASSIGN(auto all, repository().sign_reads(*record, sign.tensors, kSignedLife));
+  SignedReads answer{.tensors = {}, .life = kSignedLife};
+  for (std::vector<SignedPart>& parts : all) answer.tensors.push_back({std::move(parts)});
   return answer;
 }
 

@@ -66,6 +66,7 @@ Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan) {
     if (plan.options.has_weights) {
       FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository.wanted(plan.manifest, plan.options));
       for (const std::uint32_t tensor : tensors) {
+        if (std::ranges::find(plan.brought, tensor, &BroughtTensor::tensor) != plan.brought.end()) continue;
         parts.push_back({.tensor = tensor, .bytes = plan.manifest.architecture->tensors()[tensor].bytes()});
       }
     }
@@ -82,9 +83,10 @@ Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan) {
       lacked = true;
       return fail(Code::unavailable, format("tensor {} went away meanwhile; put it again", tensor));
     };
-    Result<VersionName> name = repository.put(plan.manifest, nothing, plan.options);
+    Result<VersionName> name = repository.put_brought(plan.manifest, nothing, plan.options, plan.brought);
     if (name) return Stored{.upload = nullptr, .name = std::move(*name)};
     if (!lacked || plan.uploads + 1 == kUploadsMax) return fail(std::move(name).error());
+    plan.brought.clear();  // Not all of it is there.
   }
   return fail(Code::unavailable, "versions that it inherits from are retired again and again; put it again");
 }
@@ -102,9 +104,11 @@ Outcome PutPlan::store(ProviderRepository& repository, std::uint64_t request, co
     return Result<Bytes>(
         fail(Code::unavailable, format("tensor {} went away while the others came; put it again", tensor)));
   };
-  Result<VersionName> name = repository.put(manifest, bytes_of, options);
+  Result<VersionName> name = repository.put_brought(manifest, bytes_of, options, brought);
   if (!name && lacked && uploads < kUploadsMax) {
-    Result<Stored> again = upload_or_store(repository, *this);
+    PutPlan whole = *this;
+    whole.brought.clear();  // It may be that it is not there.
+    Result<Stored> again = upload_or_store(repository, std::move(whole));
     if (again && again->upload != nullptr) return {.reply = {}, .upload = std::move(again->upload)};
     name = again ? Result<VersionName>(std::move(again->name)) : fail(std::move(again).error());
   }

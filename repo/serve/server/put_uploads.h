@@ -30,6 +30,7 @@ struct PutPlan final : UploadPlan {
 
   Manifest manifest;
   Repository::PutOptions options;
+  std::vector<BroughtTensor> brought;
   int uploads = 0;  ///< That were asked for.
 };
 

@@ -28,6 +28,7 @@
 
 #include "repo/serve/served_owner.h"
 #include "repo/serve/wire/messages.h"
+#include "repo/serve/wire/signed_answers.h"
 #include "repo/serve/wire/values.h"
 #include "transport/security/allow_list.h"
 
@@ -183,6 +184,18 @@ struct Data {
 struct Put : Putting {
   using Answer = VersionName;
   static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true, "put"};
+  std::vector<BroughtTensor> brought;  ///< Its client says that they are in the store.
+  static void fields(auto& put, auto& v) {
+    Putting::fields(put, v);
+    v.list(put.brought, kTensorsMax);
+  }
+};
+/// For a client that is to bring tensors into the store itself.
+struct SignUploads {
+  using Answer = SignedForPut;
+  static constexpr Terms kTerms{Right::write, WorkQueue::quick, false, false, "put"};
+  std::vector<PartToBring> parts;
+  static void fields(auto& sign, auto& v) { v.list(sign.parts, kSignedTensorsMax); }
 };
 struct AskWanted : Putting {
   using Answer = std::vector<std::uint32_t>;
@@ -277,6 +290,18 @@ struct RenewLease {
   static void fields(auto& renew, auto& v) { v(renew.lease); }
 };
 struct EndLease : RenewLease {};
+
+/// For a client that reads from the store itself. `unsupported`: the repository is in no store.
+struct SignReads {
+  using Answer = SignedReads;
+  VersionName name;
+  VersionId id;
+  std::vector<std::uint32_t> tensors;
+  static void fields(auto& sign, auto& v) {
+    v(sign.name, sign.id);
+    v.list(sign.tensors, kSignedTensorsMax);
+  }
+};
 
 // What is known of versions.
 
@@ -393,7 +418,7 @@ using Questions =
                AskCommonAncestor, AskDescendants, AskContributors, AskDiff, AskModels, AskVersions, AskStat, AskVerify,
                Match, MatchAndPin, Annotate, Pin, Unpin, RenewPins, AskPins, AskAllPins, SetAlias, KeepForAlias,
                AskAliases, Retire, Gc, AddReferrer, DropReferrer, AskReferrers, SettlePut, ReviveSegments, AskShared,
-               ListShared, ChangeShared, Count>;
+               ListShared, ChangeShared, Count, SignReads, SignUploads>;
 inline constexpr std::uint16_t kFirstStep = 1;
 inline constexpr std::uint16_t kFirstQuestion = 32;
 

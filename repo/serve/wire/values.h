@@ -65,6 +65,14 @@ void fields(rpc::Like<TensorPart> auto& part, auto& v) {
 }
 void fields(rpc::Like<PutToken> auto& token, auto& v) { v(token.high, token.low); }
 
+void fields(rpc::Like<SignedRequest> auto& request, auto& v) { v(request.url, request.headers); }
+void fields(rpc::Like<SignedPart> auto& part, auto& v) { v(part.request, part.bytes); }
+void fields(rpc::Like<PartToBring> auto& part, auto& v) { v(part.bytes, part.crc32c); }
+void fields(rpc::Like<SignedUploads::Upload> auto& upload, auto& v) { v(upload.object, upload.request); }
+void fields(rpc::Like<SignedUploads> auto& all, auto& v) { v(all.uploads, all.probe); }
+void fields(rpc::Like<BroughtPart> auto& part, auto& v) { v(part.object, part.bytes, part.crc32c, part.digest); }
+void fields(rpc::Like<BroughtTensor> auto& tensor, auto& v) { v(tensor.tensor, tensor.parts); }
+
 void fields(rpc::Like<OwnerRow> auto& row, auto& v) { v(row.tensor, row.owner, row.segment, row.bytes); }
 void fields(rpc::Like<LineageRow> auto& row, auto& v) {
   v(row.version, row.ancestor, row.inherited_bytes, row.own_bytes, row.quality, row.retired);

@@ -93,7 +93,8 @@ TEST(OwnerSearch, ADoubtedServerComesLast) {
 
 TEST(OwnerSearch, ATakeoverIsWaitedForAndTheLastErrorIsTold) {
   Time now{};
-  Search search({.first = "a", .connect = std::chrono::seconds(1), .takeover = std::chrono::seconds(4)}, {.moves = true}, now);
+  Search search({.first = "a", .connect = std::chrono::seconds(1), .takeover = std::chrono::seconds(4)},
+                {.moves = true}, now);
   for (;;) {
     const Search::Step step = search.next(now);
     if (const auto* const error = std::get_if<Error>(&step)) {

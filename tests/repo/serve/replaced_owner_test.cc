@@ -37,7 +37,8 @@ class ReplaceableBackend final : public BackendWrapper {
 class ReplacedOwner : public testing::Test {
  protected:
   std::unique_ptr<RepositoryServer> serve(ProviderRepository& repository, const std::string& name) {
-    auto server = RepositoryServer::open(repository, {.address = "ipc://" + folder_.path() + "/" + name, .moves = true});
+    auto server =
+        RepositoryServer::open(repository, {.address = "ipc://" + folder_.path() + "/" + name, .moves = true});
     EXPECT_TRUE(server) << server.error().message();
     return std::move(*server);
   }
