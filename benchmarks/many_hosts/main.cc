@@ -2,7 +2,7 @@
 /// many_hosts: how long until a version is in a bucket, and until it is in the caller's memory again, beside boto3's
 /// transfer of the same objects; on a real object store on loopback, by one process and by several at a time.
 ///
-/// usage: many_hosts [--quick] [--json] [--python PYTHON] [--weed WEED] [--folder DIR]
+/// usage: many_hosts [--quick] [--json] [--case CASE] [--python PYTHON] [--weed WEED] [--folder DIR]
 
 #include <signal.h>
 
@@ -27,6 +27,7 @@ struct Options : CommonOptions {
   std::string python = "python3";
   std::string weed = "weed";
   std::string folder = "/var/tmp";
+  std::string only;  ///< A case; empty: all.
 };
 
 /// Processes that do the same at the same time, each with its share of the model at a place of its own.
@@ -100,17 +101,23 @@ class ManyHosts {
     ::setenv("AWS_ENDPOINT_URL", endpoint->c_str(), 1);
     const std::uint64_t model = (options_.quick ? 200 : 1000) * kMB;
     for (const std::size_t processes : {1, 4}) {
+      if (!options_.only.empty() && options_.only != case_of(processes)) continue;
       FRESHET_TRY(measure_case(processes, model / kTensors));
     }
-    return {};
+    if (!options_.only.empty() && options_.only != kDirect) return {};
+    return measure_direct(folder, model / kTensors);
   }
 
   static std::string peer() {
     return (std::filesystem::path(own_path()).parent_path() / "many_hosts_peer.py").string();
   }
 
+  static std::string case_of(std::size_t processes) {
+    return format("{}_process{}", processes, processes == 1 ? "" : "es");
+  }
+
   Status measure_case(std::size_t processes, std::uint64_t tensor_bytes) {
-    const std::string name = format("{}_process{}", processes, processes == 1 ? "" : "es");
+    const std::string name = case_of(processes);
     std::vector<std::vector<std::string>> ours;
     std::vector<std::vector<std::string>> peers;
     const std::string tensors = std::to_string(kTensors / processes);
@@ -132,19 +139,65 @@ class ManyHosts {
       }
       std::cerr << format("many_hosts: {} round {} of {}\n", name, round + 1, kRounds);
     }
-    for (const auto& [subject, measured] : {std::pair("freshet", &freshets), std::pair("boto3", &boto3s)}) {
-      report_.add_row(name, format("{}_store", subject), "ms", measured->store);
-      report_.add_row(name, format("{}_load", subject), "ms", measured->load);
-      report_.add_row(name, format("{}_store_processor", subject), "ms", measured->store_processor);
-      report_.add_row(name, format("{}_load_processor", subject), "ms", measured->load_processor);
-    }
+    add_rows(name, "freshet", freshets);
+    add_rows(name, "boto3", boto3s);
     const std::string suffix = processes == 1 ? "" : format("_{}", processes);
     report_.set_ratio("store_vs_boto3" + suffix, boto3s.store.median() / freshets.store.median());
     report_.set_ratio("load_vs_boto3" + suffix, boto3s.load.median() / freshets.load.median());
     return {};
   }
 
+  /// A process without credentials, and the owner that signs its requests.
+  Status measure_direct(const std::string& folder, std::uint64_t tensor_bytes) {
+    const std::string name = kDirect;
+    const std::string address = "ipc://" + folder + "/owner";
+    const std::string tensors = std::to_string(kTensors);
+    const std::string bytes = std::to_string(tensor_bytes);
+    FRESHET_ASSIGN(Crowd owner, Crowd::start({{own_path(), "--owner", "s3://freshet/" + name, address}}));
+    FRESHET_ASSIGN(Crowd client, Crowd::start({{own_path(), "--worker", address, tensors, bytes}}));
+    FRESHET_ASSIGN(Crowd boto3,
+                   Crowd::start({{options_.python, peer(), "transfer", "freshet", "boto3-" + name, tensors, bytes}}));
+    Measured direct;
+    Measured boto3s;
+    Samples ignored;
+    Samples owner_store;
+    Samples owner_load;
+    for (int round = -1; round < kRounds; ++round) {
+      if (round == 0) {  // The first was a warm-up.
+        direct = boto3s = {};
+        owner_store = owner_load = {};
+      }
+      Samples since;  // The round before.
+      FRESHET_TRY(owner.run("processor", ignored, since));
+      FRESHET_TRY(client.run("store", direct.store, direct.store_processor));
+      FRESHET_TRY(owner.run("processor", ignored, owner_store));
+      FRESHET_TRY(client.run("load", direct.load, direct.load_processor));
+      FRESHET_TRY(owner.run("processor", ignored, owner_load));
+      FRESHET_TRY(boto3.run("store", boto3s.store, boto3s.store_processor));
+      FRESHET_TRY(boto3.run("load", boto3s.load, boto3s.load_processor));
+      std::cerr << format("many_hosts: {} round {} of {}\n", name, round + 1, kRounds);
+    }
+    add_rows(name, "freshet", direct);
+    add_rows(name, "boto3", boto3s);
+    const double gib = static_cast<double>(kTensors * tensor_bytes) / static_cast<double>(std::uint64_t{1} << 30);
+    report_.add_row(name, "owner_store_processor", "ms", owner_store);
+    report_.add_row(name, "owner_load_processor", "ms", owner_load);
+    report_.set_ratio("store_vs_boto3_direct", boto3s.store.median() / direct.store.median());
+    report_.set_ratio("load_vs_boto3_direct", boto3s.load.median() / direct.load.median());
+    report_.set_ratio("owner_20_ms_vs_gib_stored", 20 * gib / owner_store.median());
+    report_.set_ratio("owner_20_ms_vs_gib_loaded", 20 * gib / owner_load.median());
+    return {};
+  }
+
+  void add_rows(const std::string& name, std::string_view subject, const Measured& measured) {
+    report_.add_row(name, format("{}_store", subject), "ms", measured.store);
+    report_.add_row(name, format("{}_load", subject), "ms", measured.load);
+    report_.add_row(name, format("{}_store_processor", subject), "ms", measured.store_processor);
+    report_.add_row(name, format("{}_load_processor", subject), "ms", measured.load_processor);
+  }
+
   static constexpr std::size_t kTensors = 100;
+  static constexpr const char* kDirect = "direct";
 
   const Options options_;
   Report& report_;
@@ -165,6 +218,7 @@ int main(int count, char** words) {
   using namespace freshet::benchmarks;
   ::signal(SIGPIPE, SIG_IGN);  // A child that died is an error of the line that cannot be written.
   if (count > 2 && std::string_view(words[1]) == "--worker") return run_bucket_worker({words + 2, words + count});
+  if (count > 2 && std::string_view(words[1]) == "--owner") return run_bucket_owner({words + 2, words + count});
   Options options = default_options();
   return run_benchmark(count, words,
                        {.name = "many_hosts",
@@ -174,6 +228,7 @@ int main(int count, char** words) {
                             [&](CLI::App& app) {
                               app.add_option("--python", options.python, "With boto3");
                               app.add_option("--weed", options.weed, "SeaweedFS' program");
+                              app.add_option("--case", options.only, "1_process, 4_processes or direct alone");
                               app.add_option("--folder", options.folder, "Where the store keeps its objects: 25 GB");
                             }},
                        [&](Report& report) { return ManyHosts(options, report).run(); });

@@ -13,6 +13,8 @@
 #include "repo/bucket/bucket_backend.h"
 #include "repo/files/import.h"
 #include "repo/s3/s3_store.h"
+#include "repo/serve/remote_repository.h"
+#include "repo/serve/server.h"
 
 namespace freshet::benchmarks {
 namespace {
@@ -26,6 +28,18 @@ double processor_ms() {
     return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_usec) / 1e3;
   };
   return ms(usage.ru_utime) + ms(usage.ru_stime);
+}
+
+Result<std::unique_ptr<ProviderRepository>> open_place(const std::string& place) {
+  FRESHET_ASSIGN(const S3Address address, parse_s3_address(place));
+  FRESHET_ASSIGN(std::shared_ptr<ObjectStore> store, open_s3_store(address));
+  FRESHET_ASSIGN(std::unique_ptr<Backend> backend, open_bucket_backend(std::move(store), {}));
+  return ProviderRepository::open(std::move(backend), {});
+}
+
+int failed(const Error& error) {
+  std::cerr << "many_hosts: " << error.message() << "\n";
+  return 1;
 }
 
 class BucketWorker {
@@ -45,10 +59,11 @@ class BucketWorker {
   }
 
   Status open(const std::string& place) {
-    FRESHET_ASSIGN(const S3Address address, parse_s3_address(place));
-    FRESHET_ASSIGN(std::shared_ptr<ObjectStore> store, open_s3_store(address));
-    FRESHET_ASSIGN(std::unique_ptr<Backend> backend, open_bucket_backend(std::move(store), {}));
-    FRESHET_ASSIGN(repository_, Repository::open(std::move(backend), {}));
+    if (is_s3_address(place)) {
+      FRESHET_ASSIGN(repository_, open_place(place));
+    } else {
+      FRESHET_ASSIGN(repository_, connect_repository(place));
+    }
     return {};
   }
 
@@ -87,10 +102,6 @@ class BucketWorker {
 int run_bucket_worker(const std::vector<std::string>& arguments) {
   if (arguments.size() != 3) return 2;
   BucketWorker worker(std::stoull(arguments[1]), std::stoull(arguments[2]));
-  const auto failed = [](const Error& error) {
-    std::cerr << "many_hosts: " << error.message() << "\n";
-    return 1;
-  };
   if (Status opened = worker.open(arguments[0]); !opened) return failed(opened.error());
   std::cout << "ready" << std::endl;
   std::string line;
@@ -105,6 +116,22 @@ int run_bucket_worker(const std::vector<std::string>& arguments) {
     if (!is_store && !worker.is_same()) return failed(Error(Code::corrupt, "other bytes came back"));
     worker.forget();
     std::cout << format("{} {}", ms, processor_taken) << std::endl;
+  }
+  return 0;
+}
+
+int run_bucket_owner(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 2) return 2;
+  const auto repository = open_place(arguments[0]);
+  if (!repository) return failed(repository.error());
+  const auto server = RepositoryServer::open(**repository, {.address = arguments[1]});
+  if (!server) return failed(server.error());
+  std::cout << "ready" << std::endl;
+  double before = processor_ms();
+  for (std::string line; std::getline(std::cin, line);) {
+    const double now = processor_ms();
+    std::cout << format("0 {}", now - before) << std::endl;
+    before = now;
   }
   return 0;
 }
