@@ -68,6 +68,8 @@ class SinkKeeper:
         self._keep = keep
         self._live: List[int] = []  # Ascending.
         self._newest = 0
+        # What a run goes on from stays until the run has stored a version of its own.
+        self._begin = sink._core.status()["newest"]
         self._retirer = Retirer(lambda: repository, min(keep, _GC_AFTER_MAX))
         self._thread = threading.Thread(target=self._run, name=f"freshet keeps {keep} of {sink.model}", daemon=True)
         self._thread.start()
@@ -97,6 +99,8 @@ class SinkKeeper:
             return
 
     def _retire(self, newest: int, *, is_last: bool = False) -> None:
+        if newest <= self._begin:
+            return
         if newest == self._newest + 1:
             self._live.append(newest)
         elif newest != self._newest:
