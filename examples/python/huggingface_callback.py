@@ -33,8 +33,10 @@ class PublishCallback(transformers.TrainerCallback):
         self.resumed = self.repository.resume(self.name)
         os.makedirs(folder, exist_ok=True)
         freshet.to_state_dict(os.path.join(folder, "model.safetensors"), self.resumed.weights)
-        with open(os.path.join(folder, "trainer_state.json"), "w", encoding="utf-8") as file:
+        aside = os.path.join(folder, f"trainer_state.json.{os.getpid()}")  # Another rank may read it just now.
+        with open(aside, "w", encoding="utf-8") as file:
             file.write(self.repository.tags(str(self.resumed.version))["trainer_state"])
+        os.replace(aside, os.path.join(folder, "trainer_state.json"))
         return folder
 
     def on_train_begin(self, args, state, control, **kwargs):

@@ -64,7 +64,7 @@ TrainingFacts facts_of(const ModelFile& file, const std::string& path) {
   const auto step = step_of_checkpoint(folder);
   if (!step) return facts;
   if (facts.step == 0) facts.step = *step;
-  const auto records = read_json_log(folder + "/trainer_state.json");
+  const auto records = read_small_json_log(folder + "/trainer_state.json");
   for (const char* name : {"loss", "eval_loss"}) {
     const bool is_known = std::ranges::find(facts.metrics, name, &Metrics::value_type::first) != facts.metrics.end();
     const auto value = records && !is_known ? last_number(*records, name) : std::nullopt;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string_view>
@@ -15,6 +16,8 @@ namespace freshet::cli {
 namespace {
 
 constexpr std::size_t kLogBytesMax = std::size_t{64} << 20;
+/// Of a log that a server reads for two numbers.
+constexpr std::uint64_t kSmallLogBytesMax = std::uint64_t{16} << 20;
 constexpr std::size_t kColumnsMax = 4096;
 constexpr std::string_view kBlank = " \t\r\n";
 
@@ -123,9 +126,13 @@ Result<LossRecords> read_json_log(std::istream& file, const std::string& path) {
   return table;
 }
 
-Result<LossRecords> read_json_log(const std::string& path) {
+Result<LossRecords> read_small_json_log(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return fail_errno(errno, format("open {}", shown(path)));
+  std::error_code error;
+  if (std::filesystem::file_size(path, error) > kSmallLogBytesMax && !error) {
+    return fail(Code::invalid_argument, format("{}: longer than {} bytes", shown(path), kSmallLogBytesMax));
+  }
   return read_json_log(file, path);
 }
 

@@ -23,7 +23,7 @@ struct LossRecords {
 /// From the stream's place to its end; `path` is its name in errors: io_error; invalid_argument for another text, one
 /// of more than 64 MiB, or one with more than 4,096 members that are numbers.
 Result<LossRecords> read_json_log(std::istream& file, const std::string& path);
-/// The same, and not_found.
-Result<LossRecords> read_json_log(const std::string& path);
+/// The same of a file of at most 16 MiB, and not_found.
+Result<LossRecords> read_small_json_log(const std::string& path);
 
 }  // namespace freshet::cli
