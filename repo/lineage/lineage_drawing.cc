@@ -19,7 +19,7 @@ constexpr double kMargin = 24;
 constexpr double kLegendHeight = 44;
 constexpr double kLineMax = 24;
 constexpr double kNamedLineMin = 14;     ///< In a lower line there is no room for a name.
-constexpr std::size_t kStops = 480;      ///< Colours in all folded marks together.
+constexpr std::size_t kFoldStops = 480;      ///< Colours in all folded marks together.
 constexpr double kCharacterWidth = 6.2;  // Of 11 px sans-serif, on average.
 
 std::string quality_text(const LineageRow& row) { return row.quality ? format("{:.4g}", *row.quality) : ""; }
@@ -284,7 +284,7 @@ std::string lineage_svg(std::span<const LineageRow> rows, const LineageDrawing& 
       svg += format("<path class=\"stub\" d=\"M{:.1f} {:.1f}h-{}\"/>\n", canvas.x(i), canvas.y(i), kMargin);
     }
   }
-  const std::size_t stops_max = std::clamp<std::size_t>(kStops / std::max<std::size_t>(pills, 1), 2, 24);
+  const std::size_t stops_max = std::clamp<std::size_t>(kFoldStops / std::max<std::size_t>(pills, 1), 2, 24);
   // The best one comes last, above the others: its label may need their place.
   std::string best;
   for (std::size_t i = 0; i < scene.marks.size(); ++i) {

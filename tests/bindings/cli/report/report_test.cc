@@ -19,19 +19,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 /// Places of a version's row (bindings/cli/report/report_data.h).
-enum Column {
-  kNumber,
-  kAncestor,
-  kStep,
-  kCreated,
-  kQuality,
-  kOwn,
-  kInherited,
-  kRetired,
-  kWhy,
-  kGraph,
-  kOwners,
-  kMetrics
+struct Column {
+  enum { kNumber, kAncestor, kStep, kCreated, kQuality, kOwn, kInherited, kRetired, kWhy, kGraph, kOwners, kMetrics };
 };
 
 class Report : public Streaming {
@@ -95,15 +84,16 @@ TEST_F(Report, TellsOfVersionsOwnersAndServers) {
   EXPECT_EQ(data["metrics"][0], Json({{"name", "loss"}, {"lower", true}}));
   EXPECT_EQ(data["measure"], "loss") << "no version has a quality";
   const Json& second = data["versions"][1];
-  EXPECT_EQ(second[kNumber], 2);
-  EXPECT_EQ(second[kAncestor], 1);
-  EXPECT_EQ(second[kStep], 20);
-  EXPECT_EQ(second[kWhy], "it fell");
-  EXPECT_EQ(second[kMetrics], 0.25);
+  EXPECT_EQ(second[Column::kNumber], 2);
+  EXPECT_EQ(second[Column::kAncestor], 1);
+  EXPECT_EQ(second[Column::kStep], 20);
+  EXPECT_EQ(second[Column::kWhy], "it fell");
+  EXPECT_EQ(second[Column::kMetrics], 0.25);
   // a.w and b.w are net@1's, c.w its own.
   std::vector<std::string> owners;
-  for (std::size_t at = 0; at < second[kOwners].size(); at += 2) {
-    for (int n = second[kOwners][at]; n > 0; --n) owners.push_back(data["owners"][int(second[kOwners][at + 1])]);
+  for (std::size_t at = 0; at < second[Column::kOwners].size(); at += 2) {
+    for (int n = second[Column::kOwners][at]; n > 0; --n)
+      owners.push_back(data["owners"][int(second[Column::kOwners][at + 1])]);
   }
   EXPECT_THAT(owners, ElementsAre("net@1", "net@1", "net@2"));
   EXPECT_EQ(data["serving"]["newest"], 1);
@@ -146,7 +136,7 @@ TEST_F(Report, NoNameBecomesAnElement) {
   EXPECT_EQ(page["scripts"][1], harmless["scripts"][1]);
   const Json data = data_of(page);
   EXPECT_THAT(data["tensors"].dump(), HasSubstr("</script><img src=x onerror=alert(1)>")) << "it is there, as text";
-  EXPECT_EQ(data["versions"][0][kWhy], hostile + "?");
+  EXPECT_EQ(data["versions"][0][Column::kWhy], hostile + "?");
   EXPECT_THAT(data["metrics"][0]["name"].get<std::string>(), HasSubstr("onerror"));
   EXPECT_THAT(read_file(page_).value_or(""), Not(HasSubstr("<img")));
 }
@@ -171,7 +161,7 @@ TEST_F(Report, APageIsBoundedHoweverManyVersionsThereAre) {
   EXPECT_EQ(ended.json()["left_out"], 100);
   EXPECT_LT(std::filesystem::file_size(page_), 1'000'000u);
   const Json data = data_of(parsed());
-  EXPECT_EQ(data["versions"][0][kNumber], 101);
+  EXPECT_EQ(data["versions"][0][Column::kNumber], 101);
   EXPECT_EQ(data["left_out"], 100);
 }
 
@@ -190,9 +180,9 @@ TEST_F(Report, TheNewestOwnerMapsAreThereWhenAllAreTooLarge) {
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_LT(std::filesystem::file_size(page_), 100'000u);
   const Json data = data_of(parsed());
-  EXPECT_EQ(data["versions"][0][kGraph], -1);
-  EXPECT_EQ(data["versions"][0][kOwners], 0);
-  EXPECT_EQ(data["versions"][1][kOwners].size(), 2u);
+  EXPECT_EQ(data["versions"][0][Column::kGraph], -1);
+  EXPECT_EQ(data["versions"][0][Column::kOwners], 0);
+  EXPECT_EQ(data["versions"][1][Column::kOwners].size(), 2u);
 }
 
 TEST_F(Report, SaysThatNoPublisherAnswered) {
