@@ -34,7 +34,7 @@ std::string lineage_dot(std::span<const LineageRow> rows, const LineageDrawing& 
 /// longer than 12 versions, chains are folded: one mark stands for several versions, and shows their colours. Small
 /// branches are folded too, if the page has no room for them. Marks bear names if there is room; the best one always
 /// does. What else is known of a version shows where the pointer rests on it. The attribute data-v of a mark's group
-/// is the name of its version (folded: of the last).
+/// is the name of its version (of a folded chain's last one, of folded branches' first one).
 std::string lineage_svg(std::span<const LineageRow> rows, const LineageDrawing& drawing = {});
 
 /// Every version of every model, by name.
