@@ -181,7 +181,7 @@ Status Publisher::Impl::begin_capture(std::span<const TensorView> tensors,
   if (architecture_ == nullptr) FRESHET_TRY(adopt_guess(tensors));
   if (checked != architecture_) FRESHET_TRY(check_tensors(*architecture_, tensors));
   checked = architecture_;
-  changed_check_.excuse_all(last_ticket_ + 1);
+  changed_check_.leave_out(last_ticket_ + 1);
   Status begun = capture_->begin(tensors);
   if (begun) return {};
   if (begun.error().code() == Code::out_of_space) ++versions_skipped_;

@@ -29,20 +29,22 @@ Changed::Kind ChangedCheck::begin(std::uint64_t ticket, Changed::Kind kind, std:
   return names_some ? Changed::Kind::find : kind;
 }
 
-void ChangedCheck::excuse_all(std::uint64_t ticket) {
+void ChangedCheck::leave_out(std::uint64_t ticket) {
   const MutexLock lock(mutex_);
-  all_excused_ = ticket;
+  unchecked_.insert(ticket);
 }
 
 void ChangedCheck::fail_of(std::uint64_t ticket) {
   const MutexLock lock(mutex_);
   const auto node = named_.extract(ticket);
+  if (unchecked_.erase(ticket) != 0) return excuse(ticket, std::nullopt);
   if (!node.empty()) excuse(ticket, node.mapped());
 }
 
 void ChangedCheck::passed(std::uint64_t ticket) {
   const MutexLock lock(mutex_);
   named_.erase(ticket);
+  unchecked_.erase(ticket);
   std::erase_if(excused_, [&](const auto& entry) { return entry.second <= ticket; });
   if (all_excused_ <= ticket) all_excused_ = 0;
 }
@@ -51,7 +53,7 @@ Status ChangedCheck::check(std::uint64_t ticket, std::span<const std::uint32_t> 
                            const Architecture& architecture) {
   const MutexLock lock(mutex_);
   const auto at = named_.find(ticket);
-  if (at == named_.end() || !at->second || all_excused_ != 0) return {};
+  if (at == named_.end() || !at->second || all_excused_ != 0 || unchecked_.contains(ticket)) return {};
   std::vector<std::uint32_t> unnamed;
   std::ranges::copy_if(changed, std::back_inserter(unnamed), [&](std::uint32_t tensor) {
     return !std::ranges::binary_search(*at->second, tensor) && !excused_.contains(tensor);
@@ -72,7 +74,7 @@ Status ChangedCheck::check(std::uint64_t ticket, std::span<const std::uint32_t> 
 }
 
 void ChangedCheck::excuse(std::uint64_t ticket, const Names& names) {
-  if (!names) all_excused_ = ticket;
+  if (!names) all_excused_ = std::max(all_excused_, ticket);
   if (!names) return;
   for (const std::uint32_t tensor : *names) excused_[tensor] = ticket;
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -32,7 +33,7 @@ class ChangedCheck {
   Changed::Kind begin(std::uint64_t ticket, Changed::Kind kind, std::span<const std::uint32_t> indices);
   /// A capture that begins before its publish may take tensors that the publish does not name, or leave them to the
   /// next one: the version of this ticket is not checked.
-  void excuse_all(std::uint64_t ticket);
+  void leave_out(std::uint64_t ticket);
   /// The capture comes to nothing.
   void fail_of(std::uint64_t ticket);
   /// The version is sealed, with all the changes before it.
@@ -50,6 +51,7 @@ class ChangedCheck {
   Mutex mutex_;
   std::map<std::uint64_t, Names> named_ FRESHET_GUARDED_BY(mutex_);            ///< By ticket.
   std::map<std::uint32_t, std::uint64_t> excused_ FRESHET_GUARDED_BY(mutex_);  ///< By tensor, the last ticket.
+  std::set<std::uint64_t> unchecked_ FRESHET_GUARDED_BY(mutex_);               ///< Tickets that are left out.
   std::uint64_t all_excused_ FRESHET_GUARDED_BY(mutex_) = 0;                   ///< By that ticket; 0: not all are.
 };
 

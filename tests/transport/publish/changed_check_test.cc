@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/transport/model_fixture.h"
+#include "transport/publish/changed_check.h"
 
 namespace freshet {
 namespace {
@@ -118,6 +119,38 @@ TEST_F(CheckedChanges, ACaptureThatBeganEarlyNeedsNoNames) {
   EXPECT_TRUE(fate_of(*publisher, {}));
   model_.stamp(3, 4);
   EXPECT_FALSE(fate_of(*publisher, {}));
+}
+
+TEST(ChangedCheck, LeavesOutNoVersionBeforeTheOneThatBeganEarly) {
+  std::vector<TensorSpec> specs;
+  StampedModel model{8, 64};
+  for (const TensorView& view : model.views()) specs.push_back(view.spec);
+  const auto architecture = Architecture::guess_chain(specs);
+  ASSERT_TRUE(architecture);
+  const auto is_refused = [&](ChangedCheck& check, std::uint64_t ticket) {
+    return !check.check(ticket, std::vector<std::uint32_t>{7}, **architecture);
+  };
+  ChangedCheck check(true);
+  check.begin(1, Changed::Kind::all, {});
+  check.passed(1);
+  // One that forgets a tensor and is not sealed yet when the next one begins early.
+  check.begin(2, Changed::Kind::only, {});
+  check.leave_out(3);
+  EXPECT_TRUE(is_refused(check, 2));
+  // An older one fails after the early begin: that one is left out all the same.
+  check.begin(3, Changed::Kind::only, {});
+  EXPECT_FALSE(is_refused(check, 3));
+  check.passed(3);
+  check.begin(4, Changed::Kind::find, {});
+  check.begin(5, Changed::Kind::only, {});
+  check.leave_out(6);
+  check.fail_of(4);
+  check.passed(5);
+  check.begin(6, Changed::Kind::only, {});
+  EXPECT_FALSE(is_refused(check, 6));
+  check.passed(6);
+  check.begin(7, Changed::Kind::only, {});
+  EXPECT_TRUE(is_refused(check, 7));
 }
 
 TEST_F(CheckedChanges, WithoutTheSwitchNothingIsCompared) {
