@@ -53,6 +53,10 @@ lines=()
 run "real device" 'Driver/*:*/driver:GpuDriver.*'
 # Without a device, or what else a row needs, it says why it was not measured.
 for benchmark in gpu gpu_torch; do
+  if [ "$benchmark" = gpu_torch ] && ! command -v python3 > /dev/null; then
+    lines+=("benchmark gpu_torch: not run, there is no python3 here")
+    continue
+  fi
   if ! timeout "$seconds_max" "$folder/bin/benchmarks/$benchmark"; then
     failed=1
     lines+=("benchmark $benchmark: failed, or stopped after $seconds_max seconds")

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -66,6 +67,7 @@ TEST(GpuTorchProgram, WithoutThePackageNoRowIsMeasured) {
   const auto program =
       std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "bin/benchmarks/gpu_torch";
   if (!std::filesystem::exists(program)) GTEST_SKIP() << program << " is not there";
+  if (std::system("command -v python3 > /dev/null") != 0) GTEST_SKIP() << "there is no python3 here";
   // Isolated: no package of the user's or the environment's, so neither PyTorch's CUDA nor ours.
   FILE* const pipe = ::popen(format("python3 -I -S '{}' --json", program.string()).c_str(), "r");
   ASSERT_NE(pipe, nullptr);
