@@ -177,6 +177,9 @@ TEST_F(LogStoreTest, AnOwnerThatWasReplacedAnswersNoMore) {
   EXPECT_EQ(value.error().code(), Code::unavailable);
   EXPECT_NE(value.error().message().find("tcp://other:1"), std::string::npos) << value.error().message();
   EXPECT_FALSE(owner->scan("", [](std::string_view, const Value&) { return true; }));
+  // Clients go to the new owner by this code.
+  EXPECT_EQ(owner->apply(put("k", "x"), soon()).error().code(), Code::unavailable);
+  EXPECT_EQ(owner->draw_object().error().code(), Code::unavailable);
 }
 
 TEST_F(LogStoreTest, AnInterruptionEndsAWait) {
