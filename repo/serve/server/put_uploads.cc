@@ -2,6 +2,7 @@
 #include "repo/serve/server/put_uploads.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -61,12 +62,14 @@ Result<std::shared_ptr<Upload>> upload_of_parts(const PutToken& token, std::vect
 }
 
 Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan) {
+  std::unordered_set<std::uint32_t> brought;
+  for (const BroughtTensor& one : plan.brought) brought.insert(one.tensor);
   for (; plan.uploads < kUploadsMax; ++plan.uploads) {
     std::vector<Upload::Part> parts;
     if (plan.options.has_weights) {
       FRESHET_ASSIGN(const std::vector<std::uint32_t> tensors, repository.wanted(plan.manifest, plan.options));
       for (const std::uint32_t tensor : tensors) {
-        if (std::ranges::find(plan.brought, tensor, &BroughtTensor::tensor) != plan.brought.end()) continue;
+        if (brought.contains(tensor)) continue;
         parts.push_back({.tensor = tensor, .bytes = plan.manifest.architecture->tensors()[tensor].bytes()});
       }
     }
@@ -87,6 +90,7 @@ Result<Stored> upload_or_store(ProviderRepository& repository, PutPlan plan) {
     if (name) return Stored{.upload = nullptr, .name = std::move(*name)};
     if (!lacked || plan.uploads + 1 == kUploadsMax) return fail(std::move(name).error());
     plan.brought.clear();  // Not all of it is there.
+    brought.clear();
   }
   return fail(Code::unavailable, "versions that it inherits from are retired again and again; put it again");
 }
