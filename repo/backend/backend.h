@@ -127,6 +127,8 @@ class Backend {
   /// Requests by which another process creates objects with these bytes, for `life` from now; each has a name that was
   /// never used. unsupported: as sign_blob().
   virtual Result<SignedUploads> sign_uploads(std::span<const PartToBring> parts, Duration life);
+  /// Other processes may bring blobs, and vouch for their digests.
+  virtual bool takes_brought() const { return false; }
   /// Of each part, whether its object is there with its length, and its checksum where the medium keeps that, and may
   /// still become a blob's.
   virtual Result<std::vector<bool>> find_brought(std::span<const BroughtPart> parts) const;

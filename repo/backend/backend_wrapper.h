@@ -36,6 +36,7 @@ class BackendWrapper : public Backend {
   Result<SignedUploads> sign_uploads(std::span<const PartToBring> parts, Duration life) override {
     return inner_->sign_uploads(parts, life);
   }
+  bool takes_brought() const override { return inner_->takes_brought(); }
   Result<std::vector<bool>> find_brought(std::span<const BroughtPart> parts) const override {
     return inner_->find_brought(parts);
   }

@@ -115,6 +115,7 @@ class BucketBackend final : public Backend {
     return made;
   }
 
+  bool takes_brought() const override { return true; }
   Result<std::vector<bool>> find_brought(std::span<const BroughtPart> parts) const override {
     std::vector<char> found(parts.size());  // Threads write to its elements.
     FRESHET_TRY(run_side_by_side(parts.size(), store_->transfers_max(), [&](std::size_t at) -> Status {

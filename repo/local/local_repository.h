@@ -38,6 +38,7 @@ struct NewSegment {
   std::uint64_t bytes = 0;
   std::optional<SegmentName> base;  ///< It may be, and once it is written is, kept as a delta onto this one.
   std::uint64_t delta_bytes = 0;
+  bool is_brought = false;  ///< Its writer brought it into the medium: this process has not seen its bytes.
 };
 std::string blob_key(const NewSegment& segment);
 

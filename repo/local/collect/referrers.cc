@@ -18,23 +18,6 @@ constexpr std::size_t kRevivedPerTurn = 256;
 
 using TensorsOf = std::map<VersionId, std::vector<std::uint32_t>>;  ///< By writer.
 
-// Proves it whole, so that one of the same name that is something else is not taken for it.
-Result<bool> blob_has(const Backend& backend, const ProviderRepository::SegmentContent& content) {
-  const std::string key = segment_key(content.segment);
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(content.bytes, kScanPieceBytes)));
-  DigestStream stream;
-  std::uint64_t offset = 0;
-  do {
-    const MutableBytes part(piece.data(), static_cast<std::size_t>(std::min(content.bytes - offset, kScanPieceBytes)));
-    const Status read = backend.read_blob(key, offset, part);
-    if (!read && (read.error().code() == Code::not_found || read.error().code() == Code::corrupt)) return false;
-    FRESHET_TRY(read);
-    stream.update(part);
-    offset += part.size();
-  } while (offset < content.bytes);
-  return stream.finish() == content.digest;
-}
-
 }  // namespace
 
 Result<std::uint64_t> LocalRepository::revive_segments(std::span<const SegmentContent> segments) {
@@ -58,7 +41,7 @@ Result<std::uint64_t> LocalRepository::revive_segments(std::span<const SegmentCo
       if (stored) continue;
       if (stored.error().code() != Code::not_found) return fail(stored.error());
       looked += content.bytes;
-      const Result<bool> there = blob_has(*impl_->backend, content);
+      const Result<bool> there = impl_->segments.is_whole(content.segment, content.bytes, content.digest);
       if (!there && failed) failed = fail(there.error());  // The others are not to go with it.
       if (!there || !*there) continue;
       sizes.push_back(content.bytes);

@@ -176,7 +176,7 @@ void LocalRepository::Impl::tell_of(PutInProgress& put) {
   }
   ancestors.add(put.manifest.name, put.row, put.manifest.architecture);
   for (const NewSegment& segment : put.segments) {
-    equal_contents.add(put.manifest.digests[segment.tensor], segment.name);
+    equal_contents.add(put.manifest.digests[segment.tensor], segment.name, !segment.is_brought);
   }
 }
 

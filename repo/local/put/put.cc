@@ -239,6 +239,7 @@ Status LocalRepository::Impl::store_blobs(PutInProgress& put,
     if (const auto one = brought.find(segment.tensor); one != brought.end()) {
       segment.base.reset();
       segment.delta_bytes = 0;
+      segment.is_brought = true;
       if (Status taken = writer->bring(blob_key(segment), one->second->parts); !taken) {
         return in_context(std::move(taken).error());
       }

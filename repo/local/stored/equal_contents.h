@@ -21,10 +21,10 @@ class EqualContents {
   EqualContents(const Backend& backend, const StoredSegments& segments) : backend_(backend), segments_(segments) {}
 
   /// Names stored segments of equal content in the place of those that are not stored. The first call reads the records
-  /// of all segments.
+  /// of all segments. If another process may have brought a segment's bytes, they are read and proved once before.
   Status inherit(Manifest& manifest);
-  /// The segment is stored from now on.
-  void add(const Digest& digest, const SegmentName& segment);
+  /// The segment is stored from now on. `is_proved`: this process had its bytes.
+  void add(const Digest& digest, const SegmentName& segment, bool is_proved);
   /// The records may be others from now on.
   void forget() { known_.reset(); }
 
@@ -34,7 +34,11 @@ class EqualContents {
   const Backend& backend_;
   const StoredSegments& segments_;
   /// Of each content one segment; it may have been retired. Nothing before a put first asks for it.
-  std::optional<std::unordered_map<Digest, SegmentName>> known_;
+  struct Known {
+    SegmentName segment;
+    bool is_proved = false;
+  };
+  std::optional<std::unordered_map<Digest, Known>> known_;
 };
 
 }  // namespace freshet

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "core/delta/element_delta.h"
 
 namespace freshet {
@@ -73,6 +74,24 @@ Status StoredSegments::read_part(const SegmentName& segment, std::uint64_t offse
   }
   if (!out.empty()) std::memcpy(out.data(), whole->bytes.data() + offset, out.size());
   return {};
+}
+
+Result<bool> StoredSegments::is_whole(const SegmentName& segment, std::uint64_t bytes, const Digest& digest) const {
+  constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
+  const std::string key = segment_key(segment);
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(bytes, kPieceBytes)));
+  DigestStream stream;
+  std::uint64_t offset = 0;
+  do {
+    FRESHET_TRY(Interruption::check());
+    const MutableBytes part(piece.data(), static_cast<std::size_t>(std::min(bytes - offset, kPieceBytes)));
+    const Status read = backend_.read_blob(key, offset, part);
+    if (!read && (read.error().code() == Code::not_found || read.error().code() == Code::corrupt)) return false;
+    FRESHET_TRY(read);
+    stream.update(part);
+    offset += part.size();
+  } while (offset < bytes);
+  return stream.finish() == digest;
 }
 
 Result<SegmentRow> StoredSegments::row(const SegmentName& segment) const {

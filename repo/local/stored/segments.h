@@ -32,6 +32,8 @@ class StoredSegments {
   /// another one is asked for.
   Status read_part(const SegmentName& segment, std::uint64_t offset, MutableBytes out) const;
   Result<SegmentRow> row(const SegmentName& segment) const;
+  /// Whether its blob, which is no delta, has these bytes. Reads all of them, a piece at a time.
+  Result<bool> is_whole(const SegmentName& segment, std::uint64_t bytes, const Digest& digest) const;
   /// The record of a delta, whose length the blob of its base has shown to be true: before memory is taken for it.
   Result<SegmentRow> rebuildable(const SegmentName& segment) const;
   std::optional<SegmentName> base_of(const SegmentName& segment) const;

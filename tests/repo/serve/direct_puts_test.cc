@@ -216,6 +216,39 @@ TEST_F(DirectPutsTest, WhatAWriterSaysIsLookedAt) {
   }
 }
 
+TEST_F(DirectPutsTest, ADedupPutTakesNoWritersWordForBytes) {
+  for (const bool is_next_owner : {false, true}) {
+    const TestVersion honest = make(is_next_owner ? 3 : 1);
+    TestVersion other = honest;
+    other.manifest.id = test_id(is_next_owner ? 4 : 2);
+    other.manifest.owners = OwnerMap::all_written_by(other.manifest.id, 3);
+    other.bytes[0][5] ^= std::byte{1};
+    BroughtTensor brought = bring_first(other);
+    brought.parts[0].digest = honest.manifest.digests[0];
+    int asked = 0;
+    ASSERT_TRUE(local_->put_brought(other.manifest, others_of(other, asked), {}, std::vector{brought}));
+    ASSERT_EQ(asked, 0);
+    if (is_next_owner) {
+      client_.reset();
+      server_.reset();
+      local_.reset();
+      open();
+    }
+    const auto name = local_->put(honest.manifest, others_of(honest, asked), {.dedup = true});
+    ASSERT_TRUE(name) << name.error().message();
+    EXPECT_EQ(asked, 1) << "no other writer's bytes are taken for these";
+    expect_stored(honest, *name);
+    // What was proved once is inherited.
+    TestVersion again = honest;
+    again.manifest.id = test_id(is_next_owner ? 6 : 5);
+    again.manifest.owners = OwnerMap::all_written_by(again.manifest.id, 3);
+    const auto third = local_->put(again.manifest, others_of(again, asked), {.dedup = true});
+    ASSERT_TRUE(third) << third.error().message();
+    EXPECT_EQ(asked, 1);
+    expect_stored(again, *third);
+  }
+}
+
 TEST_F(DirectPutsTest, AnObjectThatIsCondemnedIsNamedNoMore) {
   const TestVersion version = make(1);
   const BroughtTensor brought = bring_first(version);
