@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/serve/client/owner_link.h"
 
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -71,6 +72,7 @@ Result<std::shared_ptr<Link>> OwnerLink::get() {
     const MutexLock lock(mutex_);
     searching_ = false;
     known.doubted.clear();
+    known.doubted_link.reset();
     known_ = std::move(known);
     if (opened) {
       link_ = *opened;
@@ -92,7 +94,7 @@ bool OwnerLink::is_lost(const Link& link, const Error& error) {
   if (now < believed_until_) return false;
   believed_until_ = now + kDoubtAgain;
   known_.doubted = link.address();
-  link_.reset();
+  known_.doubted_link = std::move(link_);
   return true;
 }
 
@@ -113,6 +115,9 @@ Result<std::shared_ptr<Link>> OwnerLink::search(Known& known) const {
       search.on_source(ask_source(source->deadline));
     } else {
       const auto& [server, deadline] = std::get<OwnerSearch::AskServer>(step);
+      // A server that is only busy keeps its client, and may have no room for another one.
+      const std::shared_ptr<Link>& doubted = known.doubted_link;
+      if (doubted != nullptr && server.address == known.doubted && !doubted->is_dead()) return doubted;
       Result<std::shared_ptr<Link>> opened = open(server, deadline);
       const bool moves = opened && (*opened)->standing() != Standing::stays;
       if (opened && (*opened)->standing() == Standing::standby) {
@@ -138,8 +143,11 @@ Result<std::shared_ptr<Link>> OwnerLink::open(const ServedOwner& server, Time de
 
 ServedOwner OwnerLink::ask_source(Time deadline) const {
   const Interruption ends(deadline);
-  const Result<ServedOwner> found = options_.find_owner();
-  return found ? *found : ServedOwner();
+  try {
+    return options_.find_owner().value_or(ServedOwner());
+  } catch (const std::exception&) {  // It is the caller's. The others must not wait for this search for ever.
+    return {};
+  }
 }
 
 Status OwnerLink::recognize(Link& opened, Known& known, Time deadline) const {

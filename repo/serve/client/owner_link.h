@@ -37,6 +37,7 @@ class OwnerLink {
  private:
   struct Known : OwnerSearch::Known {
     std::optional<std::string> repository;  ///< What `known_by` told.
+    std::shared_ptr<Link> doubted_link;     ///< Taken again where nobody else owns the repository.
   };
   Result<std::shared_ptr<Link>> search(Known& known) const;
   Result<std::shared_ptr<Link>> open(const ServedOwner& server, Time deadline) const;

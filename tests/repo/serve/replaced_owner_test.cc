@@ -6,6 +6,7 @@
 #include <atomic>
 #include <barrier>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -37,8 +38,9 @@ class ReplaceableBackend final : public BackendWrapper {
 class ReplacedOwner : public testing::Test {
  protected:
   std::unique_ptr<RepositoryServer> serve(ProviderRepository& repository, const std::string& name) {
-    auto server =
-        RepositoryServer::open(repository, {.address = "ipc://" + folder_.path() + "/" + name, .moves = true});
+    // Room for the client's one connection.
+    auto server = RepositoryServer::open(
+        repository, {.address = "ipc://" + folder_.path() + "/" + name, .clients_max = 1, .moves = true});
     EXPECT_TRUE(server) << server.error().message();
     return std::move(*server);
   }
@@ -46,6 +48,7 @@ class ReplacedOwner : public testing::Test {
     RemoteRepositoryOptions options;
     options.find_owner = [this]() -> Result<ServedOwner> {
       ++searches_;
+      if (throws_) throw std::runtime_error("no more threads");
       return ServedOwner{.address = replaced_ && is_known_ ? later_->address() : old_->address(), .public_key = {}};
     };
     auto client = connect_repository(old_->address(), std::move(options));
@@ -58,6 +61,7 @@ class ReplacedOwner : public testing::Test {
   const TestVersion version_ = make_version("net", test_id(1), test_architecture({64}), nullptr, {}, random_);
   std::atomic<bool> replaced_{false};
   std::atomic<bool> is_known_{true};  ///< To the source.
+  std::atomic<bool> throws_{false};
   std::atomic<int> searches_{0};
   std::shared_ptr<Backend> store_ = make_memory_backend();
   std::unique_ptr<ProviderRepository> old_repository_ =
@@ -98,6 +102,25 @@ TEST_F(ReplacedOwner, ItsErrorIsToldWhereNobodyKnowsAnother) {
     EXPECT_EQ(models.error().code(), Code::unavailable) << models.error().message();
   }
   EXPECT_EQ(searches_, 1) << "the same server is not doubted by each call";
+}
+
+TEST_F(ReplacedOwner, ABusyOwnersErrorIsToldAndItsConnectionKept) {
+  is_known_ = false;
+  const auto client = connect();
+  replaced_ = true;  // It says the same when it has no room for a moment.
+  const auto refused = client->models();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message(), "another process owns the repository");
+  replaced_ = false;
+  EXPECT_TRUE(client->models());
+}
+
+TEST_F(ReplacedOwner, ASourceThatThrowsHoldsNobodyUp) {
+  const auto client = connect();
+  replaced_ = throws_ = true;
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(client->models().error().code(), Code::unavailable);
+  replaced_ = false;
+  EXPECT_TRUE(client->models());
 }
 
 TEST_F(ReplacedOwner, ThreadsShareOneSearch) {
