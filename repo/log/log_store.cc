@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include <system_error>
 #include <utility>
 
 #include "core/base/deadline.h"
@@ -47,7 +48,11 @@ LogStore::LogStore(std::shared_ptr<StoreCaller> store, Options options)
 
 Result<std::unique_ptr<LogStore>> LogStore::open(std::shared_ptr<StoreCaller> store, Options options) {
   std::unique_ptr<LogStore> opened(new LogStore(std::move(store), std::move(options)));
-  opened->start_threads();
+  try {
+    opened->start_threads();
+  } catch (const std::system_error& error) {  // The host has no more.
+    return fail(Code::unavailable, format("open the repository's log: start a thread: {}", error.what()));
+  }
   FRESHET_TRY(opened->look(deadline_in(opened->options_.open_within)));
   return opened;
 }

@@ -51,18 +51,26 @@ class LinkWatch final : public ServerWatch {
 }  // namespace
 
 Result<std::shared_ptr<Link>> OwnerLink::get() {
+  const Time until = deadline_in(options_.takeover);
   Known known;
   {
     const MutexLock lock(mutex_);
-    const std::uint64_t searches = searches_;
-    while (searching_ && searches == searches_) {
+    std::uint64_t searches = searches_;
+    while (searching_ || searches != searches_) {
+      if (searches != searches_) {
+        if (link_ != nullptr && !link_->is_dead()) return link_;
+        // A search that began before this call says nothing of the time that this call has.
+        const bool may_wait = known_.moves && is_absence(*failed_) && system_clock().now() < until;
+        if (!may_wait) return fail(*failed_);
+        searches = searches_;
+        continue;
+      }
       searched_.wait_until(mutex_, Interruption::next_look(deadline_in(kDoubtAgain)));
       mutex_.unlock();
       const Status wanted = Interruption::check();
       mutex_.lock();
       FRESHET_TRY(wanted);
     }
-    if (searches != searches_) return fail(*failed_);
     if (link_ != nullptr && !link_->is_dead()) return link_;
     searching_ = true;
     known = known_;

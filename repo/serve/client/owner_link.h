@@ -24,7 +24,8 @@ class OwnerLink {
   OwnerLink(Link::Options first, const RemoteRepositoryOptions& options)
       : first_(std::move(first)), options_(options) {}
 
-  /// One thread searches for the owner. The others wait for the end of its search, and get its error.
+  /// One thread searches for the owner. The others wait for the end of its search. If it fails, a call that has waited
+  /// less than `takeover` searches on, and the others get the error.
   Result<std::shared_ptr<Link>> get() FRESHET_EXCLUDES(mutex_);
   /// True: the error of a call says that the connection is of no use any more, and get() may find another one. Either
   /// the connection is dead, or its server does not own the repository any more, as far as its error tells.

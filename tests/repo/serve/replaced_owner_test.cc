@@ -44,12 +44,13 @@ class ReplacedOwner : public testing::Test {
     EXPECT_TRUE(server) << server.error().message();
     return std::move(*server);
   }
-  std::unique_ptr<ProviderRepository> connect() {
+  std::unique_ptr<ProviderRepository> connect(Duration takeover = RemoteRepositoryOptions().takeover) {
     RemoteRepositoryOptions options;
+    options.takeover = takeover;
     options.find_owner = [this]() -> Result<ServedOwner> {
       ++searches_;
       if (throws_) throw std::runtime_error("no more threads");
-      return ServedOwner{.address = replaced_ && is_known_ ? later_->address() : old_->address(), .public_key = {}};
+      return ServedOwner{.address = replaced_ && is_known_ ? later_->address() : old_address_, .public_key = {}};
     };
     auto client = connect_repository(old_->address(), std::move(options));
     EXPECT_TRUE(client) << client.error().message();
@@ -68,6 +69,7 @@ class ReplacedOwner : public testing::Test {
       open_or_die(std::make_unique<ReplaceableBackend>(store_, replaced_));
   std::unique_ptr<ProviderRepository> later_repository_ = open_or_die(make_memory_backend());
   std::unique_ptr<RepositoryServer> old_ = serve(*old_repository_, "old");
+  const std::string old_address_ = old_->address();
   std::unique_ptr<RepositoryServer> later_ = serve(*later_repository_, "later");
 };
 
@@ -121,6 +123,26 @@ TEST_F(ReplacedOwner, ASourceThatThrowsHoldsNobodyUp) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(client->models().error().code(), Code::unavailable);
   replaced_ = false;
   EXPECT_TRUE(client->models());
+}
+
+TEST_F(ReplacedOwner, ACallThatComesLateInASearchHasATimeOfItsOwn) {
+  is_known_ = false;
+  replaced_ = true;
+  const auto client = connect(std::chrono::seconds(3));
+  old_.reset();
+  std::atomic<bool> is_over = false;
+  std::thread first([&] {
+    EXPECT_FALSE(client->models());
+    is_over = true;
+  });
+  while (searches_ < 2 && !is_over) std::this_thread::yield();  // A second went by.
+  std::thread late([&] {
+    const auto models = client->models();
+    EXPECT_TRUE(models) << models.error().message();
+  });
+  first.join();
+  is_known_ = true;
+  late.join();
 }
 
 TEST_F(ReplacedOwner, ThreadsShareOneSearch) {
