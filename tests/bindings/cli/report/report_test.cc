@@ -101,7 +101,7 @@ TEST_F(Report, TellsOfVersionsOwnersAndServers) {
   // This publisher's net@1 is not the stored net@1: the page tells them apart by their times.
   EXPECT_EQ(data["serving"]["published"][0][0], 1);
   EXPECT_GT(data["serving"]["published"][0][1], 0);
-  EXPECT_NE(data["serving"]["published"][0][1], data["versions"][0][kCreated]);
+  EXPECT_NE(data["serving"]["published"][0][1], data["versions"][0][Column::kCreated]);
 
   // Nothing is fetched, and no script runs but the page's own.
   ASSERT_EQ(page["scripts"].size(), 2u);
