@@ -192,8 +192,8 @@ std::string bash_completion(const CLI::App& root) {
     path) ;;
     *) compopt +o default 2> /dev/null; value="$(_freshet_values)"; words="${{value:-$words}}" ;;
   esac
-  # Bash takes @, : and = for ends of words: it replaces only what comes after them.
-  case "$COMP_WORDBREAKS" in *@*) prefix="${{current%"${{current##*[@:=]}}"}}" ;; esac
+  # Bash takes : and = for ends of words, and replaces what comes after them; of an @ and what comes after it, both.
+  case "$COMP_WORDBREAKS" in *@*) prefix="${{current%"${{current##*[@:=]}}"}}"; prefix="${{prefix%@}}" ;; esac
   # Words may come from another host: nothing in them is expanded.
   local -
   set -f

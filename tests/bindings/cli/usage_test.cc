@@ -191,12 +191,12 @@ TEST(Completion, BashCompletesWhatTheLineGotTo) {
   }
   EXPECT_EQ(completed("freshet repo ls n"), "net\n");
   EXPECT_EQ(completed("freshet repo show oth"), "other other@1\n");
-  EXPECT_EQ(completed("freshet repo show net@"), "1\n");
+  EXPECT_EQ(completed("freshet repo show net@"), "@1\n");
   EXPECT_EQ(completed("freshet repo --repo " + (folder / "none") + " show n"), "\n");
   Running publisher({"publish", "live", folder / "m.safetensors", "--json"}, environment);
   ASSERT_EQ(publisher.next_json()["version"], 1);
   EXPECT_EQ(completed("freshet top l"), "live\n");
-  EXPECT_EQ(completed("freshet rollback live@"), "1\n");
+  EXPECT_EQ(completed("freshet rollback live@"), "@1\n");
   // A path is the shell's to complete.
   EXPECT_EQ(completed("freshet publish live m"), "\n");
   // Nobody waits for a publisher that does not answer.
