@@ -2,6 +2,8 @@
 // `freshet repo lineage`, `descendants`, `contributors` and `owners`: where a version came from, what came from it, and
 // who wrote its tensors. Each answers with one JSON array on one line.
 
+#include <algorithm>
+
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/durable_file.h"
 #include "bindings/cli/repo/metric.h"
@@ -21,11 +23,11 @@ struct HistoryArguments {
   bool draws() const { return !dot.empty() || !svg.empty(); }
 };
 
-Status draw(const std::vector<LineageRow>& rows, const HistoryArguments& arguments) {
+Status draw(const std::vector<LineageRow>& rows, const HistoryArguments& arguments, const MetricChoice& metric) {
   LineageDrawing drawing{.title = arguments.version};
-  if (arguments.metric.chosen()) {
-    drawing.measure = arguments.metric.name;
-    drawing.lower_is_better = arguments.metric.lower_is_better();
+  if (metric.chosen()) {
+    drawing.measure = metric.name;
+    drawing.lower_is_better = metric.lower_is_better();
   }
   if (!arguments.dot.empty()) FRESHET_TRY(write_text_file(arguments.dot, lineage_dot(rows, drawing)));
   if (!arguments.svg.empty()) FRESHET_TRY(write_text_file(arguments.svg, lineage_svg(rows, drawing)));
@@ -38,15 +40,26 @@ Result<ExitCode> tell(Program& program, const Repository& repository, const std:
   std::vector<LineageRow> drawn = versions;
   if (root) drawn.insert(drawn.begin(), *root);
   if (!arguments.metric.chosen()) {
-    FRESHET_TRY(draw(drawn, arguments));
+    const auto has_quality = [](const LineageRow& row) { return row.quality.has_value(); };
+    if (arguments.draws() && std::ranges::none_of(drawn, has_quality)) {
+      // As the report does: a loop that publishes gives its versions metrics, and no quality.
+      FRESHET_ASSIGN(const std::vector<VersionFacts> facts, facts_of(repository, drawn));
+      const MetricChoice metric = metric_of(facts);
+      if (metric.chosen()) drawn = measured(metric, drawn, facts).with_value_as_quality();
+      FRESHET_TRY(draw(drawn, arguments, metric));
+    } else {
+      FRESHET_TRY(draw(drawn, arguments, MetricChoice()));
+    }
     FRESHET_TRY(program.out.emit(lineage_json(versions), program.out.json ? "" : lineage_table(versions)));
     return ExitCode::done;
   }
+  FRESHET_ASSIGN(const std::vector<VersionFacts> facts, facts_of(repository, versions));
+  FRESHET_TRY(check_known(arguments.metric, facts));
   if (arguments.draws()) {
     FRESHET_ASSIGN(const MeasuredRows picture, measured(repository, arguments.metric, drawn));
-    FRESHET_TRY(draw(picture.with_value_as_quality(), arguments));
+    FRESHET_TRY(draw(picture.with_value_as_quality(), arguments, arguments.metric));
   }
-  FRESHET_ASSIGN(const MeasuredRows listed, measured(repository, arguments.metric, versions));
+  const MeasuredRows listed = measured(arguments.metric, versions, facts);
   Json json = lineage_json(listed.rows);
   for (std::size_t at = 0; at < json.size(); ++at) json[at]["metric"] = quality_json(listed.values[at]);
   FRESHET_TRY(program.out.emit(json, lineage_table(listed.with_value_as_quality(), printable(arguments.metric.name))));
@@ -123,7 +136,8 @@ void add_lineage(CLI::App& repo, Program& program) {
   CLI::Option* const version =
       command.add_option("MODEL[@V]", arguments->version, "the version; without @V the newest")
           ->check(reference_check());
-  command.add_flag("--all", arguments->all, "every version of the repository, by name")->excludes(version);
+  command.add_flag("--all", arguments->all, "every version of the models that have one that is not retired, by name")
+      ->excludes(version);
   add_drawings(command, *arguments);
   command.footer(
       "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired version with \"retired\":true;\n"

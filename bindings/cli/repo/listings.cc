@@ -136,6 +136,7 @@ Result<ExitCode> list_versions(Program& program, const Repository& repository, c
                                                  metric.chosen() ? printable(metric.name) : "METRIC", "CREATED"}};
   FRESHET_ASSIGN(const std::vector<LineageRow> versions, chosen_versions(repository, arguments.model, arguments.tags));
   FRESHET_ASSIGN(const std::vector<VersionFacts> facts, facts_of(repository, versions));
+  FRESHET_TRY(check_known(metric, facts));
   for (const std::size_t at : listed_order(metric, facts)) {
     const LineageRow& row = versions[at];
     const std::optional<double> value = metric.of(facts[at].metrics);

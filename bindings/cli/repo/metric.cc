@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "bindings/cli/frame/arguments.h"
+#include "core/base/format.h"
+#include "core/base/text.h"
 #include "repo/local/side_by_side.h"
 
 namespace freshet::cli {
@@ -59,9 +62,45 @@ std::vector<LineageRow> MeasuredRows::with_value_as_quality() const {
   return changed;
 }
 
+Status check_known(const MetricChoice& choice, const std::vector<VersionFacts>& facts) {
+  std::set<std::string> names;
+  for (const VersionFacts& one : facts) {
+    for (const auto& [name, value] : one.metrics) names.insert(name);
+  }
+  return check_known(choice, names);
+}
+
+Status check_known(const MetricChoice& choice, const std::set<std::string>& names) {
+  if (!choice.chosen() || names.empty() || names.contains(choice.name)) return {};
+  constexpr std::size_t kNamesMax = 8;
+  std::string known;
+  for (auto name = names.begin(); name != names.end() && std::distance(names.begin(), name) < std::ptrdiff_t{kNamesMax};
+       ++name) {
+    known += (known.empty() ? "" : ", ") + shown(*name);
+  }
+  return fail(Code::not_found, format("no version here has a metric {}; here are: {}{}", shown(choice.name), known,
+                                      names.size() > kNamesMax ? ", …" : ""));
+}
+
+MetricChoice metric_of(const std::vector<VersionFacts>& facts) {
+  MetricChoice first;
+  for (const VersionFacts& one : facts) {
+    for (const auto& [name, value] : one.metrics) {
+      if (name == "loss" || !first.chosen()) first.name = name;
+      if (name == "loss") return first;
+    }
+  }
+  return first;
+}
+
 Result<MeasuredRows> measured(const Repository& repository, const MetricChoice& choice,
                               const std::vector<LineageRow>& rows) {
   FRESHET_ASSIGN(const std::vector<VersionFacts> facts, facts_of(repository, rows));
+  return measured(choice, rows, facts);
+}
+
+MeasuredRows measured(const MetricChoice& choice, const std::vector<LineageRow>& rows,
+                      const std::vector<VersionFacts>& facts) {
   MeasuredRows all;
   for (std::size_t at = 0; at < rows.size(); ++at) {
     const std::optional<double> value = choice.of(facts[at].metrics);

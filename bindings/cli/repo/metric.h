@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,13 +44,24 @@ struct MetricChoice {
   bool better(const std::optional<double>& left, const std::optional<double>& right) const;
 };
 
+/// not_found, with the metrics that are there: no version has the chosen one, so its name is a slip. Versions without
+/// any metric tell nothing.
+Status check_known(const MetricChoice& choice, const std::vector<VersionFacts>& facts);
+Status check_known(const MetricChoice& choice, const std::set<std::string>& names);
+
+/// "loss" if a version has it, else the first metric of any; not chosen where there is none.
+MetricChoice metric_of(const std::vector<VersionFacts>& facts);
+
 /// Rows that a choice admits, in their order, each with its value as its quality.
 struct MeasuredRows {
   std::vector<LineageRow> rows;               ///< As they were.
   std::vector<std::optional<double>> values;  ///< Of the same rows.
   std::vector<LineageRow> with_value_as_quality() const;
 };
-/// REQUIRES: choice.chosen().
+/// Of rows whose facts are these. REQUIRES: choice.chosen().
+MeasuredRows measured(const MetricChoice& choice, const std::vector<LineageRow>& rows,
+                      const std::vector<VersionFacts>& facts);
+/// The same, where nothing has been read yet.
 Result<MeasuredRows> measured(const Repository& repository, const MetricChoice& choice,
                               const std::vector<LineageRow>& rows);
 

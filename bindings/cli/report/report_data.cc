@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "bindings/cli/repo/repo.h"
@@ -213,6 +214,9 @@ Result<ReportData> read_report_data(const Repository& repository, const std::str
   }
 
   const std::vector<MetricChoice> metrics = page_metrics(parts, metric);
+  std::set<std::string> names;
+  for (const MetricChoice& one : metrics) names.insert(one.name);
+  FRESHET_TRY(check_known(metric, names));
   const bool has_quality =
       std::ranges::any_of(data.rows, [](const LineageRow& row) { return row.quality.has_value(); });
   data.measure = metric.chosen() ? metric : !has_quality && !metrics.empty() ? metrics.front() : MetricChoice();

@@ -58,6 +58,10 @@ TEST_F(MetricOption, ListsTheBestFirst) {
   EXPECT_THAT(versions({"ls", "net", "--metric", "val_loss", "--at-most", "1", "--at-least", "0.5"}),
               ElementsAre(3, 1));
   const Json first = repo({"ls", "net", "--metric", "acc"}).json_lines().front();
+  const Ended slip = repo({"ls", "net", "--metric", "los"});
+  EXPECT_EQ(slip.exit_code, 3);
+  EXPECT_THAT(slip.err, HasSubstr("no version here has a metric los; here are: acc, "));
+  EXPECT_EQ(repo({"lineage", "net", "--metric", "los"}).exit_code, 3);
   EXPECT_EQ(first["metric"], 0.875);
   EXPECT_EQ(first["metrics"]["val_loss"], 0.5);
   EXPECT_FALSE(repo({"ls", "net"}).json_lines().front().contains("metric"));
