@@ -87,11 +87,6 @@ std::size_t MemoryObjectStore::late_writes() const {
   return late_.size();
 }
 
-std::uint64_t MemoryObjectStore::calls() const {
-  const MutexLock lock(mutex_);
-  return calls_;
-}
-
 void MemoryObjectStore::do_late_writes() {
   const MutexLock lock(mutex_);
   while (!late_.empty()) {

@@ -45,7 +45,6 @@ class MemoryObjectStore final : public ObjectStore, public SignedObjects {
   /// Does all writes that are still under way, in a drawn order.
   void do_late_writes();
   std::size_t late_writes() const;
-  std::uint64_t calls() const;  ///< So far.
 
   std::string_view kind() const override { return "memory"; }
   std::string place() const override { return "memory"; }
