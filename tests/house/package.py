@@ -142,14 +142,19 @@ def run_training_loop(program, store, environment):
     numbers = [re.fullmatch(r"version (\d+) at step (\d+)\n", line) for line in published]
     if not all(numbers):
         sys.exit(f"scheduled_training said {published!r}")
-    last = int(numbers[-1][2]) + 200
+    # It may have gone far on before it was killed: a run of no step tells what it stored last.
+    idle = re.match(r"begins after step (\d+)\n", run(program, store, "0", env=environment, timeout=120))
+    if not idle:
+        sys.exit("scheduled_training did not say where it begins")
+    last = int(idle[1]) + 200
     again = run(program, store, str(last), env=environment, timeout=120)
     begun = re.match(r"begins after step (\d+)\n", again)
     versions = re.findall(r"^version (\d+) at step (\d+)$", again, re.MULTILINE)
     said = re.search(r"^(\d+) versions stored, the newest is (\d+)$", again, re.MULTILINE)
     if not begun or not versions or not said:
         sys.exit(f"scheduled_training said {again!r}")
-    if int(versions[0][0]) <= int(numbers[-1][1]):
+    # The last ones may have been captured and not announced yet, so that nobody knew of them.
+    if int(versions[0][0]) <= int(numbers[0][1]):
         sys.exit(f"scheduled_training gave a number twice: {published!r}, then {again!r}")
     if versions[-1][1] != str(last) or said[2] != versions[-1][0]:
         sys.exit(f"scheduled_training did not store its last step: {again!r}")
