@@ -6,6 +6,7 @@
 
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/markup.h"
 #include "repo/lineage/lineage_fold.h"
 #include "repo/lineage/lineage_layout.h"
 
@@ -19,25 +20,10 @@ constexpr double kMargin = 24;
 constexpr double kLegendHeight = 44;
 constexpr double kLineMax = 24;
 constexpr double kNamedLineMin = 14;     ///< In a lower line there is no room for a name.
-constexpr std::size_t kFoldStops = 480;      ///< Colours in all folded marks together.
+constexpr std::size_t kFoldStops = 480;  ///< Colours in all folded marks together.
 constexpr double kCharacterWidth = 6.2;  // Of 11 px sans-serif, on average.
 
 std::string quality_text(const LineageRow& row) { return row.quality ? format("{:.4g}", *row.quality) : ""; }
-
-std::string escaped_xml(std::string_view text) {
-  std::string escaped;
-  for (const char c : printable(text, "\n")) {
-    switch (c) {
-      case '&': escaped += "&amp;"; break;
-      case '<': escaped += "&lt;"; break;
-      case '>': escaped += "&gt;"; break;
-      case '"': escaped += "&quot;"; break;
-      case '\n': escaped += "&#10;"; break;
-      default: escaped += c;
-    }
-  }
-  return escaped;
-}
 
 std::string quoted_dot(std::string_view text) {
   std::string quoted = "\"";
@@ -182,7 +168,7 @@ std::string svg_gradient(const Scene& scene, const LineageMark& mark, std::size_
 }
 
 std::string svg_text(double x, double y, std::string_view attributes, std::string_view text) {
-  return format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>", x, y, attributes, escaped_xml(text));
+  return format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>", x, y, attributes, escaped_markup(text, "\n"));
 }
 
 std::string svg_mark(const Canvas& canvas, const Scene& scene, std::size_t at, std::size_t stops_max) {
@@ -192,7 +178,7 @@ std::string svg_mark(const Canvas& canvas, const Scene& scene, std::size_t at, s
   const double r = canvas.radius();
   const bool is_best = scene.is_best(mark.row) && mark.folded.empty();
   std::string text = format("<g{} data-v=\"{}\"><title>{}</title>", mark.row.retired ? " class=\"retired\"" : "",
-                            escaped_xml(to_string(mark.row.version)), escaped_xml(scene.title(mark)));
+                            escaped_markup(to_string(mark.row.version), "\n"), escaped_markup(scene.title(mark), "\n"));
   if (is_best) text += format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" class=\"best\"/>", x, y, r + 4);
   if (mark.folded.empty()) {
     text += format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\" fill=\"{}\"/>", x, y, r,

@@ -228,7 +228,7 @@ class Reader {
     return std::move(table_);
   }
 
-  /// Gives each row the cost of its step, and tells what was taken for what.
+  /// Gives each row the cost of its step, and notes what each column was taken for.
   Status finish_log() {
     if (table_.steps.empty()) {
       for (const auto& [step, loss] : measured_) add(step, kNoLoss, loss);

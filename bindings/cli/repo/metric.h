@@ -58,7 +58,7 @@ struct MeasuredRows {
   std::vector<std::optional<double>> values;  ///< Of the same rows.
   std::vector<LineageRow> with_value_as_quality() const;
 };
-/// Of rows whose facts are these. REQUIRES: choice.chosen().
+/// `facts` are those of the rows, in the same order. REQUIRES: choice.chosen().
 MeasuredRows measured(const MetricChoice& choice, const std::vector<LineageRow>& rows,
                       const std::vector<VersionFacts>& facts);
 /// The same, where nothing has been read yet.

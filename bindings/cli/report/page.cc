@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/text.h"
+#include "core/words/markup.h"
 
 // The assembler reads the file, as it reads the kernels for devices (core/gpu/kernels/fatbin.cc).
 asm(".pushsection .rodata,\"a\",@progbits\n"
@@ -48,20 +49,6 @@ std::string script_source() {
   return "sha256-" + text;
 }
 
-/// Text for an element that is not a script.
-std::string escaped_html(std::string_view text) {
-  std::string escaped;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '&': escaped += "&amp;"; break;
-      case '<': escaped += "&lt;"; break;
-      case '>': escaped += "&gt;"; break;
-      default: escaped += c;
-    }
-  }
-  return escaped;
-}
-
 /// JSON for a script element, of which no text can end it. These characters stand in strings alone.
 std::string script_json(const Json& data) {
   std::string text;
@@ -80,7 +67,7 @@ std::string script_json(const Json& data) {
 
 std::string report_page(const std::string& title, const std::string& lineage, const Json& data) {
   const std::array<std::pair<std::string_view, std::string>, 4> parts = {{{"{{SCRIPT}}", script_source()},
-                                                                          {"{{TITLE}}", escaped_html(title)},
+                                                                          {"{{TITLE}}", escaped_markup(title)},
                                                                           {"{{LINEAGE}}", lineage},
                                                                           {"{{DATA}}", script_json(data)}}};
   // In the template's order, so that a part is never searched for another one's place.

@@ -7,6 +7,7 @@
 #include "bindings/cli/frame/output.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
+#include "core/words/markup.h"
 
 namespace freshet::cli {
 namespace {
@@ -25,20 +26,6 @@ struct Bar {
   std::uint64_t from_tier = 0;
   std::uint64_t from_source = 0;
 };
-
-std::string escaped_svg(std::string_view text) {
-  std::string escaped;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '&': escaped += "&amp;"; break;
-      case '<': escaped += "&lt;"; break;
-      case '>': escaped += "&gt;"; break;
-      case '"': escaped += "&quot;"; break;
-      default: escaped += c;
-    }
-  }
-  return escaped;
-}
 
 template <typename Tier, typename Source>
 std::vector<Bar> bars_of(std::span<const tier::EpochRow> rows, Tier of_tier, Source of_source) {
@@ -101,7 +88,7 @@ std::string epochs_svg(std::span<const tier::EpochRow> rows, const std::string& 
       "<rect x=\"{2}\" y=\"29\" width=\"10\" height=\"10\" fill=\"{4}\"/><text x=\"{5}\" y=\"38\">from a tier</text>\n"
       "<rect x=\"{6}\" y=\"29\" width=\"10\" height=\"10\" fill=\"{7}\"/><text x=\"{8}\" y=\"38\">from the "
       "source</text>\n",
-      width, height, kSvgMargin, escaped_svg(title), kTierColour, kSvgMargin + 16, kSvgMargin + 96, kSourceColour,
+      width, height, kSvgMargin, escaped_markup(title), kTierColour, kSvgMargin + 16, kSvgMargin + 96, kSourceColour,
       kSvgMargin + 112);
   svg += panel(kSvgMargin, "opens",
                bars_of(
