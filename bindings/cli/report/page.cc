@@ -6,7 +6,6 @@
 #include <array>
 
 #include "core/base/check.h"
-#include "core/base/text.h"
 #include "core/words/markup.h"
 
 // The assembler reads the file, as it reads the kernels for devices (core/gpu/kernels/fatbin.cc).
