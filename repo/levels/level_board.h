@@ -29,7 +29,7 @@
 namespace freshet::levels {
 
 /// A message of a rank to rank 0 (captured, done, brought), or of rank 0 to all ranks (begin, reached, failed). The
-/// board ignores `brought`: rank 0's sender waits for it (checkpointer_external.cc).
+/// board ignores `brought`: rank 0's sender waits for it (rank/sender.h).
 struct LevelNote {
   enum class Kind : std::uint8_t { captured = 0, done = 1, begin = 2, reached = 3, failed = 4, brought = 5 };
   Kind kind = Kind::captured;

@@ -21,7 +21,7 @@ struct Question {
     table = 2,        ///< The list of tensors of that digest.
     stored_head = 3,  ///< Of a version in the repository: a head of one rank that has everything, without digests.
     stored_read = 4,  ///< Bytes of its tensor `key.rank`.
-    bring = 5,        ///< No bytes: bring the version to the repository (checkpointer_external.cc).
+    bring = 5,        ///< No bytes: bring the version to the repository (rank/sender.h).
   };
   Kind kind = Kind::head;
   ShardKey key;
