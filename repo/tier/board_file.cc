@@ -2,13 +2,16 @@
 #include "repo/tier/board_file.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -202,6 +205,22 @@ FileDescriptor begin_run(const BoardFile& file) {
     break;
   }
   return lock;
+}
+
+void tell_change(Board& board) {
+  __atomic_fetch_add(&board.changes, 1, __ATOMIC_RELEASE);
+  (void)::syscall(SYS_futex, &board.changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void hint_path(Board& board, const std::string& path) { hint_at(board, hashed(kHashSeed, path.data(), path.size())); }
+
+void refuse_unopened(Board& board, const std::string& path) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return;
+  const std::uint32_t place = source_on(board, device_of(file));
+  if (place == kSourcesMax) return;
+  refuse_copy(board, identity_key(identity_of(place, file)));
+  tell_change(board);
 }
 
 std::uint64_t device_at(const std::string& path) {

@@ -57,6 +57,13 @@ bool is_byte_locked(int lock_file, std::uint32_t byte);
 /// This process is a run from now on, until what it gets is closed.
 FileDescriptor begin_run(const BoardFile& file);
 
+/// Wakes whoever waits for a copy: to look again.
+void tell_change(Board& board);
+/// Whoever opens that path is to look for a copy first.
+void hint_path(Board& board, const std::string& path);
+/// For a file that the keeper cannot open. A program that waits for its copy goes on with the source.
+void refuse_unopened(Board& board, const std::string& path);
+
 /// Which device a path is on, as the board has it; 0 when it is not there.
 std::uint64_t device_at(const std::string& path);
 std::uint64_t device_of(const struct stat& file);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/clock.h"
-#include "repo/tier/keeper_door.h"
+#include "repo/tier/keeper/keeper_door.h"
 
 namespace freshet::tier {
 namespace {

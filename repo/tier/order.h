@@ -8,7 +8,7 @@
 ///     FRESHET_TRY(order.tell(paths));
 ///
 /// The keeper copies the files before the program opens them. While tiers have room, the copies stay. If tiers are
-/// full, a copy stays only until the program has opened it (keeper_ahead.cc). It is a hint: nothing is promised, and
+/// full, a copy stays only until the program has opened it (keeper/copies.h). It is a hint: nothing is promised, and
 /// wrong paths do no harm. The order ends with this object.
 ///
 /// One thread at a time.
@@ -29,7 +29,7 @@ class Order {
  public:
   /// unavailable when no keeper runs; open() does not start one.
   static Result<Order> open(const Config& config);
-  /// Over a connection that is there (repo/tier/keeper_door.h), for Freshet's own programs.
+  /// Over a connection that is there (repo/tier/keeper/keeper_door.h), for Freshet's own programs.
   Order(const Config& config, KeeperLine line);
   Order(Order&& other) noexcept;
   Order& operator=(Order&& other) noexcept;

@@ -16,7 +16,7 @@
 #include "core/base/result.h"
 #include "repo/tier/board_file.h"
 #include "repo/tier/config.h"
-#include "repo/tier/keeper_door.h"
+#include "repo/tier/keeper/keeper_door.h"
 
 namespace freshet::cli {
 

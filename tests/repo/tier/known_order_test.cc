@@ -10,8 +10,8 @@
 #include <map>
 #include <sstream>
 
-#include "repo/tier/lookahead.h"
-#include "repo/tier/reserve.h"
+#include "repo/tier/keeper/lookahead.h"
+#include "repo/tier/keeper/reserve.h"
 #include "repo/tier/tier_folder.h"
 #include "tests/repo/tier/support/lab.h"
 

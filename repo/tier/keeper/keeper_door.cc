@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/tier/keeper_door.h"
+#include "repo/tier/keeper/keeper_door.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -7,12 +7,15 @@
 ///
 /// Books alone, no I/O. Owned by whoever locks it.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "core/base/clock.h"
 #include "core/base/result.h"
 
 namespace freshet::tier {
@@ -45,10 +48,24 @@ class Lookahead {
   bool missed(const std::string& path);
 
   bool has_next() const { return waiting_ > 0; }
+  /// The next one may be taken: it is not blocked, and old enough by now.
+  bool may_begin(Time now) const { return has_next() && !blocked_ && now >= not_before_; }
+  /// When the next one may be taken, if time is all that it waits for.
+  std::optional<Time> begins_at(Time now) const;
   /// REQUIRES: has_next().
   Told next();
   /// It could not be done yet: it is next again.
   void put_back(Told told);
+  /// The next one is too young until then.
+  void wait_until(Time time) { not_before_ = std::max(not_before_, time); }
+  /// The next one, of so many bytes, has no room yet.
+  struct Blocked {
+    std::uint64_t bytes = 0;
+    Stream stream = 0;
+  };
+  void block(const Blocked& blocked) { blocked_ = blocked; }
+  void unblock() { blocked_.reset(); }
+  const std::optional<Blocked>& blocked() const { return blocked_; }
   /// It was done, whatever came of it.
   void done(Stream stream);
 
@@ -78,6 +95,8 @@ class Lookahead {
   Stream last_served_ = 0;
   std::size_t waiting_ = 0;
   std::size_t waiting_bytes_ = 0;
+  std::optional<Blocked> blocked_;
+  Time not_before_{};
 };
 
 }  // namespace freshet::tier

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "repo/tier/lookahead.h"
+#include "repo/tier/keeper/lookahead.h"
 
 namespace freshet::tier {
 

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/tier/keeper.h"
+#include "repo/tier/keeper/keeper.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
 
 #include "core/base/format.h"
@@ -19,13 +17,10 @@
 namespace freshet::tier {
 namespace {
 
-constexpr std::size_t kRootsMax = 100'000;
-constexpr std::size_t kLaterMax = 100'000;
 /// One turn of so many is for what programs opened, while others tell what they will.
 constexpr std::uint64_t kTurnsOfTold = 8;
 /// Copies that are written and not yet synced, at most, beside those that are being written.
 constexpr unsigned kSyncing = 28;
-constexpr int kDeferralsMax = 3;  ///< Of a file that changes each time it is looked at.
 /// A change within one tick of the source's clock leaves no mark. Where times are whole seconds, the tick is one.
 constexpr std::int64_t kTickNs = 100'000'000;
 constexpr std::int64_t kWholeTickNs = 2'100'000'000;
@@ -72,6 +67,21 @@ Status lock_tier(const std::string& tier, FileDescriptor& held) {
   return {};
 }
 
+/// Makes, locks and sweeps a tier.
+Status take_tier(const Config& config, Board& board, std::uint32_t tier, FileDescriptor& lock) {
+  const std::string& path = config.tiers[tier].path;
+  FRESHET_TRY(prepare_tier(path));
+  FRESHET_TRY(lock_tier(path, lock));
+  FRESHET_TRY(sweep_tier(path));
+  if (tier == 0) {
+    FRESHET_TRY(make_made(path));
+    store(board.made, made_of(path));
+  }
+  store(board.tiers[tier].device, device_at(path));
+  store(board.tiers[tier].off, std::uint32_t{0});
+  return {};
+}
+
 void lower_own_priority() {
   constexpr int kBestEffortLowest = 2 << 13 | 7;
   (void)::syscall(SYS_ioprio_set, 1, 0, kBestEffortLowest);
@@ -84,16 +94,12 @@ Keeper::Keeper(const Config& config, Board& board, std::function<void()> on_idle
       board_(board),
       on_idle_(std::move(on_idle)),
       locks_(config.tiers.size()),
-      unused_(config.tiers.size()),
-      unused_bytes_(config.tiers.size()),
-      used_(config.tiers.size()),
-      files_(config.tiers.size()),
-      off_(config.tiers.size()) {}
+      copies_(config_, board_, lookahead_) {}
 
 Result<std::unique_ptr<Keeper>> Keeper::open(const Config& config, Board& board, std::function<void()> on_idle) {
   std::unique_ptr<Keeper> keeper(new Keeper(config, board, std::move(on_idle)));
   for (std::uint32_t i = 0; i < config.tiers.size(); ++i) {
-    if (Status taken = keeper->take(i); !taken) {
+    if (Status taken = take_tier(config, board, i, keeper->locks_[i]); !taken) {
       if (taken.error().code() == Code::already_exists) return fail(Code::failed_precondition, taken.error().message());
       const MutexLock lock(keeper->mutex_);
       keeper->turn_off(i, taken.error().message());
@@ -119,22 +125,8 @@ Keeper::~Keeper() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-Status Keeper::take(std::uint32_t tier) {
-  const std::string& path = config_.tiers[tier].path;
-  FRESHET_TRY(prepare_tier(path));
-  FRESHET_TRY(lock_tier(path, locks_[tier]));
-  FRESHET_TRY(sweep_tier(path));
-  if (tier == 0) {
-    FRESHET_TRY(make_made(path));
-    store(board_.made, made_of(path));
-  }
-  store(board_.tiers[tier].device, device_at(path));
-  store(board_.tiers[tier].off, std::uint32_t{0});
-  return {};
-}
-
 void Keeper::turn_off(std::uint32_t tier, const std::string& reason) {
-  off_[tier] = true;
+  copies_.turn_off(tier);
   char* to = board_.tiers[tier].reason;
   const std::size_t bytes = std::min(reason.size(), sizeof board_.tiers[tier].reason - 1);
   std::memcpy(to, reason.data(), bytes);
@@ -143,23 +135,21 @@ void Keeper::turn_off(std::uint32_t tier, const std::string& reason) {
   publish_books();
 }
 
-void Keeper::tell_change() {
-  __atomic_fetch_add(&board_.changes, 1, __ATOMIC_RELEASE);
-  (void)::syscall(SYS_futex, &board_.changes, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void Keeper::publish_books() {
+  for (std::uint32_t i = 0; i < config_.tiers.size(); ++i) {
+    store(board_.tiers[i].used_bytes, copies_.used_bytes(i));
+    store(board_.tiers[i].files, copies_.files(i));
+  }
+  store(board_.room_bytes, copies_.room_bytes());
+  store(board_.queued_files, requests_.files() + active_ + (lookahead_.blocked() ? 0 : lookahead_.waiting()));
+  store(board_.follows, lookahead_.is_empty() ? std::uint32_t{0} : std::uint32_t{1});
 }
 
 void Keeper::ask(std::string path) {
   {
     const MutexLock lock(mutex_);
-    if (lookahead_.missed(path)) is_blocked_ = false;
-    if (wanted_.contains(path)) return;
-    // As much as may be told ahead: an epoch of a million files may begin faster than it is copied.
-    if (asked_.size() >= Lookahead::kToldMax || asked_bytes_ + path.size() > Lookahead::kToldBytesMax) {
-      add(board_.counters.lost_requests, 1);
-      return;
-    }
-    asked_bytes_ += path.size();
-    asked_.push_back(&*wanted_.insert(std::move(path)).first);
+    if (lookahead_.missed(path)) lookahead_.unblock();
+    if (!requests_.ask(std::move(path))) return add(board_.counters.lost_requests, 1);
     publish_books();
   }
   changed_.notify_all();
@@ -168,17 +158,16 @@ void Keeper::ask(std::string path) {
 Status Keeper::prefetch(std::string path) {
   {
     const MutexLock lock(mutex_);
-    if (roots_.size() >= kRootsMax) return fail(Code::out_of_space, "too many paths wait to be copied: settle first");
-    roots_.push_back(std::move(path));
-    is_full_ = false;
+    FRESHET_TRY(requests_.add_root(std::move(path)));
+    copies_.look_for_room();
   }
   changed_.notify_all();
   return {};
 }
 
 bool Keeper::is_idle_now() const {
-  return has_stock_ && asked_.empty() && ahead_.empty() && roots_.empty() && later_.empty() && active_ == 0 &&
-         !walking_ && !should_look_ && (is_blocked_ || !lookahead_.has_next());
+  return has_stock_ && requests_.is_empty() && active_ == 0 && !walking_ && !should_look_ &&
+         (lookahead_.blocked() || !lookahead_.has_next());
 }
 
 bool Keeper::is_idle() const {
@@ -189,9 +178,7 @@ bool Keeper::is_idle() const {
 void Keeper::forget(const Identity& identity) {
   {
     const MutexLock lock(mutex_);
-    const auto found = held_.find(file_key(identity.source, identity.inode));
-    if (found == held_.end() || !(found->second.identity == identity)) return;
-    (void)strike(found);
+    if (!copies_.strike(file_key(identity.source, identity.inode), &identity)) return;
     publish_books();
   }
   changed_.notify_all();
@@ -201,7 +188,7 @@ void Keeper::try_again() {
   for (std::uint32_t i = 0; i < config_.tiers.size(); ++i) {
     {
       const MutexLock lock(mutex_);
-      if (!off_[i] || !copying_.empty() || !has_stock_) continue;
+      if (!copies_.is_off(i) || copies_.is_any_being_made() || !has_stock_) continue;
     }
     const std::string probe = format("{}/{}copy-probe", config_.tiers[i].path, kOwnPrefix);
     if (!prepare_tier(config_.tiers[i].path)) continue;
@@ -212,28 +199,9 @@ void Keeper::try_again() {
     if (fd) (void)::unlink(probe.c_str());
     if (!works) continue;
     if (!lock_tier(config_.tiers[i].path, locks_[i])) continue;
-    std::uint64_t used = 0;
-    std::uint64_t files = 0;
-    std::vector<Identity> found;
-    if (!each_copy(config_.tiers[i].path, [&](const Identity& identity, std::uint64_t size, bool sound) {
-          used += size;
-          files += sound ? 1 : 0;
-          if (sound) found.push_back(identity);
-        })) {
-      continue;
-    }
+    if (!take_stock_of(i)) continue;
     const MutexLock lock(mutex_);
-    std::erase_if(held_, [&](const auto& entry) { return entry.second.tier == i; });
-    if (i == reserve_tier_) {
-      reserve_.clear();
-      told_.clear();
-      ahead_bytes_ = 0;
-    }
-    for (const Identity& identity : found)
-      held_[file_key(identity.source, identity.inode)] = {.identity = identity, .tier = i};
-    used_[i] = used;
-    files_[i] = files;
-    off_[i] = false;
+    copies_.turn_on(i);
     store(board_.tiers[i].device, device_at(config_.tiers[i].path));
     store(board_.tiers[i].off, std::uint32_t{0});
     publish_books();
@@ -250,48 +218,40 @@ void Keeper::Slot::give_up() {
   keeper_.slot_free_.notify_one();
 }
 
-/// With a slot, when it says true.
+bool Keeper::take_next(Job& job) {
+  const Time now = system_clock().now();
+  job = {};
+  if (std::optional<std::string> due = requests_.next_due(now)) {
+    job.request.path = *std::move(due);
+    return true;
+  }
+  // What was told comes first: to copy what a program has just read would keep the keeper behind the program.
+  if (lookahead_.may_begin(now) && (!requests_.has_next() || ++turns_ % kTurnsOfTold != 0)) {
+    job.told = lookahead_.next();
+    return true;
+  }
+  if (!requests_.has_next()) return false;
+  job.request = requests_.next();
+  return true;
+}
+
 bool Keeper::next(Job& job) {
   const MutexLock lock(mutex_);
   while (slots_taken_ >= config_.threads && !stop_.load()) slot_free_.wait(mutex_);
   ++slots_taken_;
   for (;;) {
     if (stop_.load()) return false;
-    job = {};
-    if (!has_stock_) {
-      changed_.wait(mutex_);
-      continue;
-    }
-    const Time now = system_clock().now();
-    const bool queued = !asked_.empty() || !ahead_.empty();
-    // What was told comes first: to copy what a program has just read would keep the keeper behind the program.
-    const bool tells =
-        lookahead_.has_next() && !is_blocked_ && now >= told_from_ && (!queued || ++turns_ % kTurnsOfTold != 0);
-    if (!later_.empty() && later_.begin()->first <= now) {
-      job.path = std::move(later_.begin()->second);
-      later_.erase(later_.begin());
-      deferred_[job.path].waits = false;
-    } else if (tells) {
-      job.told = lookahead_.next();
-    } else if (!asked_.empty()) {
-      job.path = *asked_.front();
-      job.was_asked = true;
-      asked_bytes_ -= job.path.size();
-      asked_.pop_front();
-    } else if (!ahead_.empty()) {
-      job.path = std::move(ahead_.front());
-      ahead_.pop_front();
-    } else if (!later_.empty() || (lookahead_.has_next() && now < told_from_)) {
-      const Time by = later_.empty() ? told_from_ : later_.begin()->first;
-      (void)changed_.wait_until(mutex_, lookahead_.has_next() && told_from_ > now ? std::min(by, told_from_) : by);
-      continue;
+    if (has_stock_ && take_next(job)) break;
+    const std::optional<Time> due = requests_.next_due_at();
+    const std::optional<Time> begins = lookahead_.begins_at(system_clock().now());
+    if (has_stock_ && (due || begins)) {
+      (void)changed_.wait_until(mutex_, std::min(due.value_or(Time::max()), begins.value_or(Time::max())));
     } else {
       changed_.wait(mutex_);
-      continue;
     }
-    ++active_;
-    return true;
   }
+  ++active_;
+  return true;
 }
 
 void Keeper::work() {
@@ -303,16 +263,16 @@ void Keeper::work() {
     if (job.told) {
       fetch(std::move(*job.told), slot);
     } else {
-      handle(job.path, slot);
+      handle(job.request.path, slot);
     }
     bool idle = false;
     {
       const MutexLock lock(mutex_);
       --active_;
-      if (job.was_asked) wanted_.erase(job.path);
+      if (job.request.was_asked) requests_.done(job.request.path);
       if (stream != 0) {
         lookahead_.done(stream);
-        see_streams();
+        copies_.see_streams();
       }
       publish_books();
       idle = is_idle_now();
@@ -327,9 +287,9 @@ std::optional<OpenSource> Keeper::open_source(const std::string& path, FileDescr
   struct stat file {};
   if (!fd || ::fstat(fd.get(), &file) != 0) {
     if (errno != ENOENT && errno != ENOTDIR) add(board_.counters.source_faults, 1);
-    refuse_unopened(path);
+    refuse_unopened(board_, path);
     const MutexLock lock(mutex_);
-    deferred_.erase(path);
+    requests_.forget_deferral(path);
     return std::nullopt;
   }
   if (!S_ISREG(file.st_mode)) return std::nullopt;
@@ -337,7 +297,7 @@ std::optional<OpenSource> Keeper::open_source(const std::string& path, FileDescr
   const std::uint32_t place = source_on(board_, device_of(file));
   if (place == kSourcesMax || !is_below_source(board_, source.path.data(), source.path.size())) return std::nullopt;
   // A link: who opens the file by it may be served without an open at the source too.
-  if (path != source.path) hint_path(path);
+  if (path != source.path) hint_path(board_, path);
   source.identity = identity_of(place, file);
   source.note = {.blocks = static_cast<std::uint64_t>(file.st_blocks),
                  .mode = file.st_mode,
@@ -345,21 +305,13 @@ std::optional<OpenSource> Keeper::open_source(const std::string& path, FileDescr
                  .group = file.st_gid,
                  .links = static_cast<std::uint32_t>(file.st_nlink)};
   if (const std::int64_t young = young_for_ns(source.identity); young > 0) {
-    defer(source, Duration(young));
+    const MutexLock lock(mutex_);
+    if (!requests_.defer(source.path, system_clock().now() + Duration(young))) {
+      refuse_copy(board_, identity_key(source.identity));
+    }
     return std::nullopt;
   }
   return source;
-}
-
-void Keeper::hint_path(const std::string& path) { hint_at(board_, hashed(kHashSeed, path.data(), path.size())); }
-
-void Keeper::refuse_unopened(const std::string& path) {
-  struct stat file {};
-  if (::stat(path.c_str(), &file) != 0) return;
-  const std::uint32_t place = source_on(board_, device_of(file));
-  if (place == kSourcesMax) return;
-  refuse_copy(board_, identity_key(identity_of(place, file)));
-  tell_change();
 }
 
 void Keeper::handle(const std::string& path, Slot& slot) {
@@ -371,10 +323,10 @@ void Keeper::handle(const std::string& path, Slot& slot) {
   std::string known;
   {
     const MutexLock lock(mutex_);
-    deferred_.erase(source.path);
-    if (!copying_.insert(key).second) return;
-    if (const auto held = held_.find(key); held != held_.end() && held->second.identity == source.identity) {
-      known = copy_path(config_.tiers[held->second.tier].path, source.identity);
+    requests_.forget_deferral(source.path);
+    if (!copies_.begin(key)) return;
+    if (copies_.has(key, source.identity)) {
+      known = copy_path(config_.tiers[copies_.find(key)->tier].path, source.identity);
     }
   }
   struct stat copy_file {};
@@ -383,30 +335,26 @@ void Keeper::handle(const std::string& path, Slot& slot) {
   const bool is_there =
       !known.empty() && ::lstat(known.c_str(), &copy_file) == 0 && is_finished_copy(copy_file, identity, ::geteuid());
   if (is_there) {
-    hint_path(source.path);
+    hint_path(board_, source.path);
   } else {
     // Where something that is no file took its name, it stays: it is not ours, and is never served.
-    if (const auto old = release_held(key); old) (void)remove_copy(config_.tiers[old->tier].path, old->identity);
+    remove_older(key);
     copy(source, slot);
   }
   {
     const MutexLock lock(mutex_);
-    end_copying(key);
+    copies_.end(key);
   }
-  tell_change();
+  tell_change(board_);
 }
 
-void Keeper::defer(const OpenSource& source, Duration by) {
-  const MutexLock lock(mutex_);
-  const auto known = deferred_.find(source.path);
-  if (known != deferred_.end() && known->second.waits) return;
-  const int times = known == deferred_.end() ? 0 : known->second.times;
-  if (times == kDeferralsMax || (known == deferred_.end() && deferred_.size() >= kLaterMax)) {
-    deferred_.erase(source.path);
-    return refuse_copy(board_, identity_key(source.identity));
+void Keeper::remove_older(std::uint64_t key) {
+  std::optional<HeldCopy> old;
+  {
+    const MutexLock lock(mutex_);
+    old = copies_.strike(key);
   }
-  deferred_[source.path] = {.times = times + 1, .waits = true};
-  later_.emplace(system_clock().now() + by, source.path);
+  if (old) (void)remove_copy(config_.tiers[old->tier].path, old->identity);
 }
 
 CopyEnd Keeper::copy_into(const OpenSource& source, std::uint32_t tier, Slot& slot) {
@@ -420,7 +368,14 @@ void Keeper::copy(const OpenSource& source, Slot& slot) {
   const std::uint64_t key = identity_key(source.identity);
   std::set<std::uint32_t> tried;
   for (;;) {
-    const std::uint32_t tier = reserve(source.identity, tried);
+    std::vector<HeldCopy> evicted;
+    std::uint32_t tier = kTiersMax;
+    {
+      const MutexLock lock(mutex_);
+      tier = copies_.reserve(source.identity.size, tried, evicted);
+      if (tier == kTiersMax) store(board_.wants_room, std::uint32_t{1});
+    }
+    remove_evicted(config_, board_, evicted);
     if (tier == kTiersMax) return refuse_copy(board_, key);
     const CopyEnd end = copy_into(source, tier, slot);
     settle_copy(source, tier, end);
@@ -438,16 +393,15 @@ void Keeper::settle_copy(const OpenSource& source, std::uint32_t tier, const Cop
     const std::uint64_t key = file_key(identity.source, identity.inode);
     std::uint32_t nth = 0;
     (void)note_file(board_, key, 0, nth);
-    held_[key] = {.identity = identity, .tier = tier};
-    ++files_[tier];
+    copies_.made(identity, tier);
     add(board_.counters.copied_files, 1);
     add(board_.counters.copied_bytes, identity.size);
     mark_made(board_, identity_key(identity));
-    hint_path(source.path);
+    hint_path(board_, source.path);
     std::uint64_t& refused = board_.refusals[identity_key(identity) % kRefusals];
     if (load(refused) == identity_key(identity)) store(refused, std::uint64_t{0});
   } else {
-    used_[tier] -= std::min(used_[tier], identity.size);
+    copies_.not_made(identity.size, tier);
     if (end.kind == CopyEnd::Kind::tier_failed) {
       turn_off(tier, end.reason);
       add(board_.counters.fallbacks, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/tier/reserve.h"
+#include "repo/tier/keeper/reserve.h"
 
 namespace freshet::tier {
 

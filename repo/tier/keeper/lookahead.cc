@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/tier/lookahead.h"
+#include "repo/tier/keeper/lookahead.h"
 
 #include <algorithm>
 #include <functional>
@@ -16,6 +16,10 @@ Result<Lookahead::Stream> Lookahead::begin() {
   if (streams_.size() >= kStreamsMax) return fail(Code::out_of_space, "too many programs tell what comes next");
   streams_[++last_begun_];
   return last_begun_;
+}
+
+std::optional<Time> Lookahead::begins_at(Time now) const {
+  return has_next() && now < not_before_ ? std::optional(not_before_) : std::nullopt;
 }
 
 Status Lookahead::tell(Stream stream, std::string path) {

@@ -32,7 +32,7 @@
 #include "core/base/wake.h"
 #include "repo/tier/board_file.h"
 #include "repo/tier/config.h"
-#include "repo/tier/keeper.h"
+#include "repo/tier/keeper/keeper.h"
 
 namespace freshet::tier {
 
