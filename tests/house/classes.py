@@ -18,9 +18,20 @@ import sys
 
 import tree
 
-ROOMS = ["transport"]
+ROOMS = ["core", "transport", "repo", "predictor", "scheduler", "bindings"]
 METHODS_MAX = 40
 FIELDS_MAX = 30
+# (methods, fields) of the classes that are larger and stay so, by file and name. They must not grow.
+LARGER = {
+    # An interface of many questions, and the two that answer all of them.
+    ("repo/local/local_repository.h", "LocalRepository"): (51, FIELDS_MAX),
+    ("repo/serve/client/remote.h", "RemoteRepository"): (69, FIELDS_MAX),
+    # Machines whose state is one: their simulations drive them as they are.
+    ("repo/serve/server/server_machine.h", "ServerMachine"): (49, FIELDS_MAX),
+    ("core/gpu/host_world.h", "World"): (41, FIELDS_MAX),
+    # The shell that puts a server's parts together.
+    ("repo/serve/server.cc", "Server"): (METHODS_MAX, 32),
+}
 
 # What is no part of a declaration, and what may stand beside one.
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
@@ -125,10 +136,11 @@ def classes_in(root, rooms):
 def violations(found, methods_max=METHODS_MAX, fields_max=FIELDS_MAX):
     lines = []
     for each in found:
+        methods_known, fields_known = LARGER.get((each.path, each.name), (0, 0))
         where = f"{each.path}:{each.line}: {each.name} has"
-        if each.methods > methods_max:
+        if each.methods > max(methods_max, methods_known):
             lines.append(f"{where} {each.methods} methods, more than {methods_max}: is there a second noun in it?")
-        if each.fields > fields_max and each.methods > 0:
+        if each.fields > max(fields_max, fields_known) and each.methods > 0:
             lines.append(f"{where} {each.fields} fields, more than {fields_max}: which of them are a noun of their own?")
     return lines
 

@@ -142,10 +142,16 @@ struct a::Outer::Other { int f(); class Deep { void g(); }; Deep deep; };
         methods = "".join(f"  void m{number}();\n" for number in range(classes.METHODS_MAX))
         self.write("transport/wide.cc", "struct Row {\n" + fields + "};\nclass Wide {\n  Wide();\n" + methods + fields + "};\n")
         self.write("repo/wide.h", "class Wide {\n" + methods + "  void m();\n};\n")
-        found = classes.violations(list(classes.classes_in(self.root, classes.ROOMS)))
+        found = classes.violations(list(classes.classes_in(self.root, ["transport"])))
         self.assertEqual([line.split(": ")[0:2] for line in found], [
             ["transport/wide.cc:34", "Wide has 41 methods, more than 40"], ["transport/wide.cc:34", "Wide has 31 fields, more than 30"]])
         self.assertEqual(len(classes.violations(list(classes.classes_in(self.root, ["repo"])))), 1)
+
+    def test_classes_that_are_larger_must_not_grow(self):
+        (path, name), (methods_max, _) = next(iter(classes.LARGER.items()))
+        for methods, lines in ((methods_max, 0), (methods_max + 1, 1)):
+            self.write(path, f"class {name} {{\n" + "".join(f"  void m{i}();\n" for i in range(methods)) + "};\n")
+            self.assertEqual(len(classes.violations(list(classes.classes_in(self.root, ["repo"])))), lines)
 
     def test_headers_find_one_that_leans_on_another(self):
         self.write("core/alone.h", "#pragma once\n#include <string>\nstd::string a();\n")
