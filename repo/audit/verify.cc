@@ -190,7 +190,7 @@ Result<VerifyReport> LocalRepository::verify(const std::optional<VersionName>& n
   std::unordered_set<SegmentName> known;
   std::string unread;
   {
-    const MutexLock turn(impl_->turn);
+    const WritersTurn turn(*impl_);
     // After a write that failed, what is in memory may not be what is stored.
     if (!impl_->backend->read_only()) FRESHET_TRY(impl_->recovered());
     RecordAudit audit(*impl_, {impl_->references.counts(), impl_->segments_in_flight, impl_->commit}, report);

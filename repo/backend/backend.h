@@ -72,6 +72,13 @@ class BlobWriter {
   /// On return, all written blobs are readable and durable. Not atomic: a crash may leave some of them. So a blob
   /// counts only if a record names it. After an error this writer can do nothing more.
   virtual Status commit() = 0;
+  /// Instead of commit(). On return, the medium has all written bytes, and the caller may free them. True: the blobs
+  /// come to be, all or none, with the batch of records that has this writer's Backend::NewBlobs; the writer lives
+  /// until then. A medium for which this costs less than a commit of their own does so. False: they are readable and
+  /// durable. After an error this writer can do nothing more.
+  virtual Result<bool> finish();
+  /// After finish(): the next batch can still have them. unavailable: it came too late, and nothing of them stays.
+  virtual Status check_finished() const { return {}; }
 };
 
 /// A part of the medium that cannot be read, needed or not.
@@ -97,7 +104,11 @@ class Backend {
   struct Erase {
     std::string key;
   };
-  using Batch = std::vector<std::variant<Put, Erase>>;
+  /// The blobs of a writer whose finish() answered true; once.
+  struct NewBlobs {
+    BlobWriter* writer = nullptr;
+  };
+  using Batch = std::vector<std::variant<Put, Erase, NewBlobs>>;
 
   virtual ~Backend() = default;
 
@@ -120,6 +131,15 @@ class Backend {
   virtual Status read_blob(std::string_view key, std::uint64_t offset, MutableBytes out) const = 0;
   /// Reads a blob of out.size() bytes into `out`, and returns the digest of the read bytes. Errors as read_blob().
   virtual Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const;
+  /// A whole blob that is to be read.
+  struct WholeRead {
+    std::string key;
+    MutableBytes out;
+  };
+  /// Reads those of the blobs that a medium keeps side by side, if one request for several of them costs less than one
+  /// for each, and answers the digests of what was read. The other ones have none, and so has what cannot be read:
+  /// read_and_digest() says why. cancelled: the thread's Interruption wants it.
+  virtual Result<std::vector<std::optional<Digest>>> read_neighbours(std::span<const WholeRead> reads) const;
   /// Requests that read the blob from the medium itself, for `life` from now: an object for each kDigestPartBytes, one
   /// after another. Empty: the blob shares its objects with others. not_found: there is no such blob. unsupported: the
   /// medium signs nothing.

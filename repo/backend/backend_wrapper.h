@@ -30,6 +30,9 @@ class BackendWrapper : public Backend {
   Result<Digest> read_and_digest(std::string_view key, MutableBytes out) const override {
     return inner_->read_and_digest(key, out);
   }
+  Result<std::vector<std::optional<Digest>>> read_neighbours(std::span<const WholeRead> reads) const override {
+    return inner_->read_neighbours(reads);
+  }
   Result<std::vector<SignedPart>> sign_blob(std::string_view key, Duration life) const override {
     return inner_->sign_blob(key, life);
   }

@@ -163,6 +163,10 @@ Result<Digest> BlobWriter::write_and_digest(std::string_view key, Bytes bytes) {
   return digest_of(bytes);
 }
 
+Result<std::vector<std::optional<Digest>>> Backend::read_neighbours(std::span<const WholeRead> reads) const {
+  return std::vector<std::optional<Digest>>(reads.size());
+}
+
 Result<std::vector<SignedPart>> Backend::sign_blob(std::string_view, Duration) const {
   return fail(Code::unsupported, "the repository's medium signs no requests");
 }
@@ -173,6 +177,11 @@ Result<SignedUploads> Backend::sign_uploads(std::span<const PartToBring>, Durati
 
 Result<std::vector<bool>> Backend::find_brought(std::span<const BroughtPart> parts) const {
   return std::vector<bool>(parts.size(), false);
+}
+
+Result<bool> BlobWriter::finish() {
+  FRESHET_TRY(commit());
+  return false;
 }
 
 Status BlobWriter::bring(std::string_view, std::span<const BroughtPart>) {

@@ -2,7 +2,6 @@
 #include "repo/bucket/bucket_backend.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,10 +11,10 @@
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "core/base/mutex.h"
+#include "repo/bucket/brought.h"
 #include "repo/bucket/packer.h"
+#include "repo/bucket/places.h"
 #include "repo/bucket/store_caller.h"
-#include "repo/bucket/time_to_move.h"
-#include "repo/local/side_by_side.h"
 #include "repo/object_store/exclusion.h"
 
 namespace freshet {
@@ -39,6 +38,8 @@ constexpr Duration kSettleMax = std::chrono::seconds(30);
 constexpr std::string_view kProbeFolder = "probe";
 /// So that a batch with them stays far below log::kBatchBytesMax.
 constexpr std::size_t kChangesOfABatch = 8192;
+/// A writer with more blobs has batches of its own for them: their records' batch has about as many bytes again.
+constexpr std::size_t kNamesOfABatch = 8192;
 
 /// A record is read whole. One of more bytes than this is refused, and is damage where it stands.
 constexpr std::uint64_t kRecordTextMax = std::uint64_t{64} << 20;
@@ -86,6 +87,19 @@ class BucketBackend final : public Backend {
     return bytes == out.size() && !digests.empty() ? digest_of_parts(digests) : digest_of(out);
   }
 
+  Result<std::vector<std::optional<Digest>>> read_neighbours(std::span<const WholeRead> reads) const override {
+    std::vector<PlaceRead> shared;
+    for (std::size_t i = 0; i < reads.size(); ++i) {
+      if (reads[i].out.empty() || reads[i].out.size() >= kOwnObjectBytes) continue;
+      const Result<log::Value> value = blob(reads[i].key);
+      if (!value || value->places.size() != 1 || value->bytes() != reads[i].out.size()) continue;
+      shared.push_back({.place = value->places.front(), .out = reads[i].out, .read = i});
+    }
+    std::vector<std::optional<Digest>> digests(reads.size());
+    FRESHET_TRY(read_rows(*store_, std::move(shared), digests));
+    return digests;
+  }
+
   /// What no value names any more is condemned, and is not found here.
   Result<std::vector<SignedPart>> sign_blob(std::string_view key, Duration life) const override {
     FRESHET_ASSIGN(const log::Value value, blob(key));
@@ -102,10 +116,10 @@ class BucketBackend final : public Backend {
 
   Result<SignedUploads> sign_uploads(std::span<const PartToBring> parts, Duration life) override {
     FRESHET_TRY(check_writable());
+    FRESHET_ASSIGN(const std::vector<log::ObjectName> names, log_->draw_objects(parts.size()));
     SignedUploads made;
     for (const PartToBring& part : parts) {
-      FRESHET_ASSIGN(const log::ObjectName name, log_->draw_object());
-      std::string key = log::object_key(name);
+      std::string key = log::object_key(names[made.uploads.size()]);
       FRESHET_ASSIGN(SignedRequest request, store_->sign_create(key, part.bytes, part.crc32c, life));
       if (made.uploads.empty()) {
         FRESHET_ASSIGN(made.probe, store_->sign_get(key, life));
@@ -117,18 +131,7 @@ class BucketBackend final : public Backend {
 
   bool takes_brought() const override { return true; }
   Result<std::vector<bool>> find_brought(std::span<const BroughtPart> parts) const override {
-    std::vector<char> found(parts.size());  // Threads write to its elements.
-    FRESHET_TRY(run_side_by_side(parts.size(), store_->transfers_max(), [&](std::size_t at) -> Status {
-      const BroughtPart& part = parts[at];
-      const std::optional<log::ObjectName> name = log::parse_object_key(part.object);
-      if (!name || !log_->may_name(*name)) return {};
-      const Result<ObjectHead> head = store_->head(part.object, time_to_move(*store_, 0));
-      if (!head && head.error().code() != Code::not_found) return fail(head.error());
-      const bool is_it = head && head->bytes == part.bytes && head->crc32c.value_or(part.crc32c) == part.crc32c;
-      found[at] = is_it ? 1 : 0;
-      return {};
-    }));
-    return std::vector<bool>(found.begin(), found.end());
+    return find_brought_objects(*store_, *log_, parts);
   }
 
   Status erase_blob(std::string_view key) override {
@@ -148,7 +151,7 @@ class BucketBackend final : public Backend {
 
   Status reclaim() override {
     FRESHET_TRY(check_writable());
-    FRESHET_TRY(append({}));
+    FRESHET_TRY(append({}, Split::may));
     // Uploads of writers that were killed.
     return log_->sweep(deadline_in(kSweepMax));
   }
@@ -156,15 +159,18 @@ class BucketBackend final : public Backend {
   Status apply(const Batch& batch) override {
     FRESHET_TRY(check_writable());
     std::map<std::string_view, const std::string*> last;
+    std::vector<log::Change> changes;
     for (const auto& one : batch) {
       if (const auto* put = std::get_if<Put>(&one)) {
         last[put->key] = &put->value;
+      } else if (const auto* erase = std::get_if<Erase>(&one)) {
+        last[erase->key] = nullptr;
       } else {
-        last[std::get<Erase>(one).key] = nullptr;
+        // Of the writers, only this backend's finish without a commit.
+        static_cast<Writer*>(std::get<NewBlobs>(one).writer)->give_names(changes);
       }
     }
-    Packer packer(*store_, *log_);
-    std::vector<log::Change> changes;
+    Packer packer(*store_, *log_, packs_);
     for (const auto& [key, value] : last) {
       if (value != nullptr && value->size() > kRecordTextMax) {
         return fail(Code::out_of_space,
@@ -182,7 +188,7 @@ class BucketBackend final : public Backend {
     for (auto& [key, value] : packed) {
       changes.push_back({.key = log_key(kRecordKey, key), .value = std::move(value)});
     }
-    return append(std::move(changes));
+    return append(std::move(changes), Split::never);
   }
 
   Result<std::string> get(std::string_view key) const override {
@@ -224,7 +230,8 @@ class BucketBackend final : public Backend {
  private:
   class Writer final : public BlobWriter {
    public:
-    explicit Writer(BucketBackend& backend) : backend_(backend), packer_(*backend.store_, *backend.log_) {}
+    explicit Writer(BucketBackend& backend)
+        : backend_(backend), packer_(*backend.store_, *backend.log_, backend.packs_) {}
 
     Status write(std::string_view key, Bytes bytes) override {
       const Result<Digest> added = packer_.add(key, bytes);
@@ -240,19 +247,43 @@ class BucketBackend final : public Backend {
         if (!name) return fail(Code::invalid_argument, "no object of this bucket was brought");
         value.places.push_back({.object = *name, .offset = 0, .bytes = part.bytes, .digest = part.digest});
       }
-      brought_.push_back({.key = log_key(kBlobKey, key), .value = std::move(value)});
+      names_.push_back({.key = log_key(kBlobKey, key), .value = std::move(value)});
       return {};
     }
     Status commit() override {
-      FRESHET_ASSIGN(Packer::Values values, packer_.finish());
-      std::vector<log::Change> changes = std::exchange(brought_, {});
-      for (auto& [key, value] : values) changes.push_back({.key = log_key(kBlobKey, key), .value = std::move(value)});
-      return backend_.append(std::move(changes));
+      FRESHET_TRY(upload());
+      return backend_.append(std::exchange(names_, {}), Split::may);
+    }
+    Result<bool> finish() override {
+      FRESHET_TRY(upload());
+      if (names_.size() <= kNamesOfABatch) return true;
+      FRESHET_TRY(backend_.append(std::exchange(names_, {}), Split::may));
+      return false;
+    }
+    Status check_finished() const override {
+      for (const log::Change& name : names_) {
+        for (const log::Place& place : name.value->places) {
+          if (backend_.log_->may_name(place.object)) continue;
+          return fail(Code::unavailable, format("{} is to be erased, since its upload took too long, or all that it "
+                                                "shared its object with went: put it again",
+                                                log::object_key(place.object)));
+        }
+      }
+      return {};
+    }
+    void give_names(std::vector<log::Change>& changes) {
+      for (log::Change& name : std::exchange(names_, {})) changes.push_back(std::move(name));
     }
 
    private:
+    Status upload() {
+      FRESHET_ASSIGN(Packer::Values values, packer_.finish());
+      for (auto& [key, value] : values) names_.push_back({.key = log_key(kBlobKey, key), .value = std::move(value)});
+      return {};
+    }
+
     BucketBackend& backend_;
-    std::vector<log::Change> brought_;
+    std::vector<log::Change> names_;  ///< The blobs' places.
     Packer packer_;
   };
 
@@ -298,16 +329,17 @@ class BucketBackend final : public Backend {
     return std::move(*value);
   }
 
-  /// Appends the changes, and the erasures that wait. All changes of records are in one batch; blobs may be in several.
-  Status append(std::vector<log::Change> changes) {
+  /// Appends the changes, and the erasures that wait. Changes of records are in one batch, with the blobs that they
+  /// name; those of blobs alone may be in several.
+  enum class Split : std::uint8_t { never, may };
+  Status append(std::vector<log::Change> changes, Split split) {
     using Keys = std::set<std::string, std::less<>>;
     FRESHET_ASSIGN(const Keys taken, take_erased(changes));
     for (const std::string& key : taken) changes.push_back({.key = log_key(kBlobKey, key), .value = std::nullopt});
     Status appended;
-    const bool may_split = changes.empty() || changes.front().key.front() == kBlobKey;
     do {
       log::Batch batch;
-      const std::size_t count = may_split ? std::min(changes.size(), kChangesOfABatch) : changes.size();
+      const std::size_t count = split == Split::may ? std::min(changes.size(), kChangesOfABatch) : changes.size();
       const auto rest = changes.end() - static_cast<std::ptrdiff_t>(count);
       batch.changes.assign(std::make_move_iterator(rest), std::make_move_iterator(changes.end()));
       changes.erase(rest, changes.end());
@@ -377,49 +409,13 @@ class BucketBackend final : public Backend {
       if (offset > now.bytes() || out.size() > now.bytes() - offset) {
         return fail(Code::corrupt, format("the blob has {} bytes, not {}", now.bytes(), offset + out.size()));
       }
-      FRESHET_TRY(read_places(now, offset, out));
+      FRESHET_TRY(read_places(*store_, now, offset, out));
       value = now;
       return {};
     };
     const log::Value there = value;  // read() changes the other one.
     FRESHET_TRY(read_value(log_key(kBlobKey, key), there, read));
     return value;
-  }
-
-  struct Piece {
-    const log::Place& place;
-    std::uint64_t offset = 0;  ///< In the place.
-    MutableBytes out;
-  };
-
-  Status read_places(const log::Value& value, std::uint64_t offset, MutableBytes out) const {
-    if (value.places.empty()) {
-      if (!out.empty()) std::memcpy(out.data(), value.inlined.data() + offset, out.size());
-      return {};
-    }
-    std::vector<Piece> pieces;
-    for (const log::Place& place : value.places) {
-      if (out.empty()) break;
-      if (offset >= place.bytes) {
-        offset -= place.bytes;
-        continue;
-      }
-      const auto bytes = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), place.bytes - offset));
-      pieces.push_back({.place = place, .offset = offset, .out = out.first(bytes)});
-      out = out.subspan(bytes);
-      offset = 0;
-    }
-    return run_side_by_side(pieces.size(), store_->transfers_max(),
-                            [&](std::size_t at) { return read_piece(pieces[at]); });
-  }
-
-  /// A piece of a place cannot be proved: only the whole place has a digest.
-  Status read_piece(const Piece& piece) const {
-    const std::string key = log::object_key(piece.place.object);
-    FRESHET_TRY(
-        store_->read(key, piece.place.offset + piece.offset, piece.out, time_to_move(*store_, piece.out.size())));
-    if (piece.out.size() != piece.place.bytes || digest_of(piece.out) == piece.place.digest) return {};
-    return fail(Code::corrupt, format("{}: the bytes of {} differ from their digest", store_->place(), key));
   }
 
   Result<std::string> text_of(std::string_view key, const log::Value& value) const {
@@ -434,13 +430,14 @@ class BucketBackend final : public Backend {
       return fail(Code::corrupt, format("a record has {} bytes: more than {}", value.bytes(), kRecordTextMax));
     }
     text.assign(static_cast<std::size_t>(value.bytes()), '\0');
-    return read_places(value, 0, MutableBytes(reinterpret_cast<std::byte*>(text.data()), text.size()));
+    return read_places(*store_, value, 0, MutableBytes(reinterpret_cast<std::byte*>(text.data()), text.size()));
   }
 
   const std::shared_ptr<ObjectStore> store_;
   const bool read_only_;
   const std::shared_ptr<log::LogStore> log_;  ///< Ends before the store.
-  log::LogState::Values opened_;              ///< Of a reader: as they were at the opening.
+  SharedPacks packs_{*store_, *log_};
+  log::LogState::Values opened_;  ///< Of a reader: as they were at the opening.
   mutable Mutex mutex_;
   CondVar erased_changed_;
   std::set<std::string, std::less<>> erased_ FRESHET_GUARDED_BY(mutex_);   ///< To go with the next batch.

@@ -9,9 +9,6 @@
 namespace freshet::bucket {
 namespace {
 
-/// A value from here on has objects of its own.
-constexpr std::size_t kOwnObjectBytes = std::size_t{1} << 20;
-constexpr std::size_t kPackBytes = std::size_t{8} << 20;
 static_assert(kDigestPartBytes <= kObjectBytesMax);
 
 }  // namespace
@@ -60,14 +57,23 @@ Status Packer::upload_pack() {
   if (packed_.empty()) return {};
   std::shared_ptr<const Pack> pack = std::exchange(pack_, std::make_shared<Pack>());
   FRESHET_ASSIGN(const log::ObjectName object, upload(*pack, pack));
-  for (const Packed& one : packed_) {
-    values_[one.key].places = {{.object = object, .offset = one.offset, .bytes = one.bytes, .digest = one.digest}};
-  }
-  packed_.clear();
+  place_packed(object, 0);
   return {};
 }
 
+void Packer::place_packed(const log::ObjectName& object, std::size_t offset) {
+  for (const Packed& one : packed_) {
+    values_[one.key].places = {
+        {.object = object, .offset = offset + one.offset, .bytes = one.bytes, .digest = one.digest}};
+  }
+  packed_.clear();
+}
+
 Result<Packer::Values> Packer::finish() {
+  if (!packed_.empty() && pack_->size() <= SharedPacks::kPackBytesMax) {
+    FRESHET_ASSIGN(const SharedPacks::Where where, shared_.upload(std::exchange(*pack_, {})));
+    place_packed(where.object, where.offset);
+  }
   FRESHET_TRY(upload_pack());
   FRESHET_TRY(crew_.finish());
   return std::exchange(values_, {});

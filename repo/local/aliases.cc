@@ -75,7 +75,7 @@ Status LocalRepository::Impl::set_alias(const std::string& model, const std::str
                                         bool is_decided_elsewhere) {
   FRESHET_TRY(check_model_name(model));
   FRESHET_TRY(check_alias(alias));
-  const MutexLock my_turn(turn);
+  const WritersTurn my_turn(*this);
   FRESHET_TRY(ready_to_write());
   FRESHET_ASSIGN(const bool is_shared, is_one_of_several());
   if (is_shared && !is_decided_elsewhere) {

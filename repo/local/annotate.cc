@@ -54,7 +54,7 @@ Result<VersionRow> LocalRepository::Impl::annotated(const Catalog::Found& versio
 
 Status LocalRepository::annotate(const VersionName& name, const Annotations& annotations) {
   FRESHET_TRY(check(annotations));
-  const MutexLock turn(impl_->turn);
+  const WritersTurn turn(*impl_);
   FRESHET_TRY(impl_->ready_to_write());
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
   const auto in_context = [&](Error error) {

@@ -85,6 +85,10 @@ Status LocalRepository::Impl::recovered() {
 
 Status LocalRepository::Impl::ready_to_write() {
   FRESHET_TRY(recovered());
+  return check_readable();
+}
+
+Status LocalRepository::Impl::check_readable() const {
   if (unread.empty()) return {};
   return fail(Code::corrupt, format("nothing can be changed here, because some records cannot be read; copy the "
                                     "readable versions to another repository ({})",
@@ -122,7 +126,7 @@ LocalRepository::LocalRepository(std::unique_ptr<Backend> backend, const Clock& 
 LocalRepository::~LocalRepository() = default;
 
 Status LocalRepository::load() {
-  const MutexLock turn(impl_->turn);
+  const WritersTurn turn(*impl_);
   FRESHET_TRY(impl_->load());
   impl_->pins.begin_leases();
   return {};

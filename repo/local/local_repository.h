@@ -49,6 +49,7 @@ struct PutInProgress {
   Repository::PutOptions options;
   std::span<const BroughtTensor> brought;  ///< Its caller's.
   std::vector<NewSegment> segments;        ///< Those it writes, in their order; nobody else writes them meanwhile.
+  std::unique_ptr<BlobWriter> finished;    ///< Of blobs that come to be with the batch.
   VersionRow row;
   std::uint64_t erasures = 0;        ///< As it was when the inherited segments were found to be there.
   bool brings_architecture = false;  ///< Nobody had it before its batch.
@@ -130,6 +131,7 @@ class LocalRepository final : public ProviderRepository {
 
   /// What the parts share.
   class Impl;
+  class WritersTurn;
 
  private:
   const std::unique_ptr<Impl> impl_;
@@ -148,6 +150,7 @@ class LocalRepository::Impl {
   Status recovered() FRESHET_REQUIRES(turn);
   /// The same, and refuses where records cannot be read: a number could be given twice, or what is needed be let go.
   Status ready_to_write() FRESHET_REQUIRES(turn);
+  Status check_readable() const FRESHET_REQUIRES(turn);
   /// Applies a batch, and remembers when the backend failed, and whether the batch erased a segment's record.
   /// REQUIRES: `turn` is held.
   Status apply(const Backend::Batch& batch) FRESHET_REQUIRES(turn);
@@ -155,8 +158,9 @@ class LocalRepository::Impl {
   /// that begins may write a blob of the same name.
   Status remove_leftovers(const Catalog& loaded) FRESHET_REQUIRES(turn);
 
-  // The steps of a put, in repo/local/put/put.cc. Only the first and the last hold the turn, so that puts write their
-  // blobs side by side.
+  // The steps of a put, in repo/local/put/put.cc. Only the last one holds the turn, so that puts write their blobs side
+  // by side. The first one comes in between while a batch of puts is on its way.
+  Status prove_equal(const Manifest& manifest, const PutOptions& options);
   Status begin(PutInProgress& put);
   /// All steps but begin() and end().
   Status store(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
@@ -177,6 +181,7 @@ class LocalRepository::Impl {
 
   // The last step, in repo/local/put/commit.cc: one batch, and one sync, for all puts that wait for it.
   Status commit_put(PutInProgress& put);
+  /// REQUIRES: `committing` is true. `turn` is free while the batch is on its way.
   Status check_circle(const Manifest& manifest) const;
   void commit_queued() FRESHET_REQUIRES(turn);
   /// What the puts of a batch have taken so far.
@@ -239,9 +244,12 @@ class LocalRepository::Impl {
   AncestorIndex ancestors{*backend, known, architectures};
   PinBook pins{*backend, clock};
 
-  /// The writers' turn: one batch of records at a time, and the checks that it rests on. Readers never take it, so that
-  /// it may be held across I/O.
+  /// The writers' turn (WritersTurn): one batch of records at a time, and the checks that it rests on. Readers never
+  /// take it, so that it may be held across I/O.
   Mutex turn;
+  /// A put has the turn for all that wait. It lets the mutex go while their batch is on its way, so that others begin.
+  bool committing FRESHET_GUARDED_BY(turn) = false;
+  CondVar committed;                ///< With `turn`: `committing` is false.
   std::atomic<bool> failed{false};  ///< The backend, in a write. Cleared under `turn`.
   /// Counts the batches that erased a segment's record: a put that saw what it inherits looks again when it changed.
   std::uint64_t erasures FRESHET_GUARDED_BY(turn) = 0;
@@ -252,9 +260,8 @@ class LocalRepository::Impl {
 
   const std::shared_ptr<ReadableSegments> readable = std::make_shared<ReadableSegments>();
 
-  /// Puts whose blobs are durable and whose records are not. Taken after `turn`, or alone.
-  Mutex queue_mutex;
-  std::vector<PutInProgress*> queue FRESHET_GUARDED_BY(queue_mutex);
+  /// Puts whose blobs are durable and whose records are not.
+  std::vector<PutInProgress*> queue FRESHET_GUARDED_BY(turn);
 
   /// The greatest commit number that is durable. A batch that changes which versions there are, or a quality, has
   /// commit_record(commit + 1) in it, and counts this up when it was applied.
@@ -265,6 +272,21 @@ class LocalRepository::Impl {
   ReferenceBook references FRESHET_GUARDED_BY(turn){*backend, known, manifests, segments};
 
   EqualContents equal_contents FRESHET_GUARDED_BY(turn){*backend, segments};
+};
+
+/// The writers' turn, from the end of the batch that is on its way.
+class FRESHET_THREAD_ATTRIBUTE_(scoped_lockable) LocalRepository::WritersTurn {
+ public:
+  explicit WritersTurn(Impl& impl) FRESHET_THREAD_ATTRIBUTE_(acquire_capability(impl.turn)) : turn_(impl.turn) {
+    turn_.lock();
+    while (impl.committing) impl.committed.wait(impl.turn);
+  }
+  ~WritersTurn() FRESHET_THREAD_ATTRIBUTE_(release_capability()) { turn_.unlock(); }
+  WritersTurn(const WritersTurn&) = delete;
+  WritersTurn& operator=(const WritersTurn&) = delete;
+
+ private:
+  Mutex& turn_;
 };
 
 /// Says that this commit number is the greatest one.

@@ -18,7 +18,7 @@ Result<MatchAnswer> LocalRepository::match(const MatchQuery& query) {
   if (query.pin_by.empty()) return impl_->if_current(impl_->ancestors.match(query, excluded));
 
   // Whoever retires takes the turn as well, so what is found here is still there when it is pinned.
-  const MutexLock turn(impl_->turn);
+  const WritersTurn turn(*impl_);
   FRESHET_TRY(impl_->ready_to_write());
   MatchAnswer answer = impl_->ancestors.match(query, excluded);
   if (!answer.top.empty()) FRESHET_TRY(impl_->add_pin(answer.top.front().version, query.pin_by, query.pin_terms));

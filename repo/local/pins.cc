@@ -30,14 +30,14 @@ Status LocalRepository::Impl::add_pin(const VersionName& name, const std::string
 
 Status LocalRepository::pin(const VersionName& name, const std::string& by, const PinTerms& terms) {
   FRESHET_TRY(check_label("a pin's holder", by, kPinHolderBytesMax));
-  const MutexLock turn(impl_->turn);
+  const WritersTurn turn(*impl_);
   FRESHET_TRY(impl_->ready_to_write());
   return impl_->add_pin(name, by, terms);
 }
 
 Status LocalRepository::unpin(const VersionName& name, const std::string& by, const PinTerms& terms) {
   FRESHET_TRY(check_holder(by));
-  const MutexLock turn(impl_->turn);
+  const WritersTurn turn(*impl_);
   FRESHET_TRY(impl_->ready_to_write());
   FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
   FRESHET_ASSIGN(const Backend::Batch batch, impl_->pins.take(found.name, by, terms));

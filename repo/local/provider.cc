@@ -94,7 +94,7 @@ Status LocalRepository::read_segment_range(const SegmentName& segment, std::uint
 }
 
 Result<bool> LocalRepository::settle_put(const VersionId& id, std::uint64_t attempt) {
-  const MutexLock turn(impl_->turn);
+  const WritersTurn turn(*impl_);
   FRESHET_TRY(impl_->ready_to_write());
   {
     const MutexLock lock(impl_->known.mutex);
@@ -166,7 +166,7 @@ Status LocalRepository::change_shared_records(std::span<const SharedRecord> expe
   FRESHET_TRY(check_shared(expected));
   FRESHET_TRY(check_shared(changes));
   FRESHET_TRY(check_numbers(changes));
-  const MutexLock turn(impl_->turn);
+  const WritersTurn turn(*impl_);
   FRESHET_TRY(impl_->ready_to_write());
   for (const SharedRecord& record : expected) {
     FRESHET_ASSIGN(const std::optional<std::string> stored, stored_value(*impl_->backend, record.key));

@@ -67,7 +67,13 @@ Status LocalRepository::read(const VersionRecord& record, std::span<const Tensor
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
     return manifest.owners[reads[a].tensor] < manifest.owners[reads[b].tensor];
   });
+  std::vector<Backend::WholeRead> whole;
+  for (const std::uint32_t at : order) {
+    whole.push_back({.key = segment_key(manifest.owners[reads[at].tensor]), .out = reads[at].out});
+  }
+  FRESHET_ASSIGN(const auto came, impl_->backend->read_neighbours(whole));
   const auto read_one = [&](std::size_t at) -> Status {
+    if (came[at] == manifest.digests[reads[order[at]].tensor]) return {};
     FRESHET_TRY(Interruption::check());  // In force for this thread's pieces; the first that ends so ends all.
     const TensorRead& read = reads[order[at]];
     Status status = impl_->segments.read_proved(manifest.owners[read.tensor], manifest.digests[read.tensor], read.out);

@@ -295,6 +295,15 @@ Result<ObjectName> LogStore::draw_object() {
   return ObjectName{.token = machine_.own_token(), .draw = draw};
 }
 
+Result<std::vector<ObjectName>> LogStore::draw_objects(std::size_t count) {
+  if (count > kDrawnMax) return fail(Code::invalid_argument, format("name at most {} objects at once", kDrawnMax));
+  FRESHET_ASSIGN(ObjectName name, draw_object());
+  name.draw &= ~std::uint64_t{kDrawnMax - 1};
+  std::vector<ObjectName> names;
+  for (; names.size() < count; ++name.draw) names.push_back(name);
+  return names;
+}
+
 bool LogStore::may_name(const ObjectName& object) const {
   const MutexLock lock(mutex_);
   const LogState& state = machine_.state();

@@ -86,6 +86,11 @@ class LogStore {
 
   /// A name for one upload by this owner. Draw another one for each try. failed_precondition: it does not own the log.
   Result<ObjectName> draw_object() FRESHET_EXCLUDES(mutex_);
+  /// Names of one drawing: their keys differ in the last kDrawnDigits digits, so one listing has them all. At most
+  /// kDrawnMax.
+  static constexpr std::size_t kDrawnDigits = 4;
+  static constexpr std::size_t kDrawnMax = std::size_t{1} << (4 * kDrawnDigits);
+  Result<std::vector<ObjectName>> draw_objects(std::size_t count) FRESHET_EXCLUDES(mutex_);
   /// Whether a batch may name the object now: its token lives, and it is not condemned.
   bool may_name(const ObjectName& object) const FRESHET_EXCLUDES(mutex_);
   /// Condemns uploaded objects that nobody can name any more; the grace follows. Waits until all are looked through, or

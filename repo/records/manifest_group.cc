@@ -26,7 +26,9 @@ Result<ManifestGroup> ManifestGroup::load(const Backend& backend, std::uint64_t 
   if (batch == nullptr) return group;
   for (const auto& change : *batch) {
     const auto* put = std::get_if<Backend::Put>(&change);
-    const auto entry = parse_entry_key(number, put != nullptr ? put->key : std::get<Backend::Erase>(change).key);
+    const auto* erase = std::get_if<Backend::Erase>(&change);
+    if (put == nullptr && erase == nullptr) continue;
+    const auto entry = parse_entry_key(number, put != nullptr ? put->key : erase->key);
     if (!entry) continue;
     if (put != nullptr) {
       group.entries_.insert_or_assign(*entry, put->value);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <utility>
 
 #include "core/base/format.h"
 
@@ -13,6 +14,7 @@ namespace freshet::s3 {
 namespace {
 
 constexpr std::string_view kAlgorithm = "AWS4-HMAC-SHA256";
+constexpr std::string_view kHexDigits = "0123456789abcdef";
 using Sha256 = std::array<unsigned char, crypto_hash_sha256_BYTES>;
 static_assert(crypto_hash_sha256_BYTES == crypto_auth_hmacsha256_BYTES);
 
@@ -20,7 +22,10 @@ template <typename Range>
 std::string hex_of(const Range& bytes) {
   std::string text;
   text.reserve(2 * bytes.size());
-  for (const unsigned char byte : bytes) text += format("{:02x}", byte);
+  for (const unsigned char byte : bytes) {
+    text += kHexDigits[byte >> 4];
+    text += kHexDigits[byte & 15];
+  }
   return text;
 }
 
@@ -48,6 +53,18 @@ std::string signed_names(const NamedValues& sorted) {
   return names;
 }
 
+/// The same for a whole day, so each thread keeps its last one.
+Sha256 signing_key(const Credentials& credentials, const SigningScope& scope) {
+  thread_local std::string kept_for;
+  thread_local Sha256 kept{};
+  std::string wanted = credentials.secret_access_key + "\n" + scope_text(scope);
+  if (wanted == kept_for) return kept;
+  const Sha256 of_day = hmac("AWS4" + credentials.secret_access_key, amz_date(scope.unix_s).substr(0, 8));
+  kept = hmac(hmac(hmac(of_day, scope.region), scope.service), "aws4_request");
+  kept_for = std::move(wanted);
+  return kept;
+}
+
 /// What is signed; `request.headers` are sorted.
 std::string signature_of(const SignableRequest& request, const Credentials& credentials, const SigningScope& scope) {
   std::string headers;
@@ -57,9 +74,7 @@ std::string signature_of(const SignableRequest& request, const Credentials& cred
              signed_names(request.headers), request.payload);
   const std::string text = format("{}\n{}\n{}\n{}", kAlgorithm, amz_date(scope.unix_s), scope_text(scope),
                                   hex_sha256_of(bytes_of(canonical.data(), canonical.size())));
-  const Sha256 of_day = hmac("AWS4" + credentials.secret_access_key, amz_date(scope.unix_s).substr(0, 8));
-  const Sha256 of_service = hmac(hmac(of_day, scope.region), scope.service);
-  return hex_of(hmac(hmac(of_service, "aws4_request"), text));
+  return hex_of(hmac(signing_key(credentials, scope), text));
 }
 
 NamedValues sorted(NamedValues values) {

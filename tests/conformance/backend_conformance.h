@@ -143,6 +143,65 @@ TEST_P(BackendConformance, DigestsAreThoseOfTheBytes) {
   }
 }
 
+/// Blobs of a writer that finished: with their records, or before them, and never with another batch.
+TEST_P(BackendConformance, FinishedBlobsComeWithTheirRecords) {
+  const auto small = some_bytes(1000, 1);
+  const auto tall = some_bytes((1 << 20) + 1, 2);
+  for (const bool with_erasure : {false, true}) {
+    auto writer = backend_->write_blobs();
+    ASSERT_TRUE(writer);
+    ASSERT_TRUE((*writer)->write("small", small));
+    ASSERT_TRUE((*writer)->write_and_digest("tall", tall));
+    const Result<bool> waits = (*writer)->finish();
+    ASSERT_TRUE(waits) << waits.error().message();
+    ASSERT_TRUE((*writer)->check_finished());
+    ASSERT_TRUE(backend_->apply({Backend::Put{"other", "1"}}));
+    EXPECT_EQ(blobs().size(), *waits ? 0u : 2u);
+    Backend::Batch batch{Backend::Put{"r", "1"}};
+    if (*waits) batch.push_back(Backend::NewBlobs{writer->get()});
+    ASSERT_TRUE(backend_->apply(batch));
+    writer->reset();
+    if (backend_->durable()) open();
+    EXPECT_EQ(read("small", 0, small.size()), small);
+    EXPECT_TRUE(test::same_bytes(read("tall", 0, tall.size()), tall));
+    if (with_erasure) continue;
+    ASSERT_TRUE(backend_->erase_blob("small"));
+    ASSERT_TRUE(backend_->erase_blob("tall"));
+    EXPECT_TRUE(blobs().empty());
+  }
+  auto given_up = backend_->write_blobs();
+  ASSERT_TRUE(given_up);
+  ASSERT_TRUE((*given_up)->write("never", small));
+  given_up->reset();
+  EXPECT_EQ(blobs().size(), 2u);
+}
+
+/// A backend may read several blobs by one request. What it says it read is right; the others are read one by one.
+TEST_P(BackendConformance, NeighboursAreReadAsTheyAre) {
+  std::vector<std::pair<std::string, std::vector<std::byte>>> all;
+  for (const std::size_t bytes : {0, 1, 100, 5000, 70'000, 300'000, 1 << 20, 77}) {
+    all.emplace_back("n" + std::to_string(bytes), some_bytes(bytes, bytes));
+  }
+  write(all);
+  std::vector<std::vector<std::byte>> outs;
+  for (const auto& [key, bytes] : all) outs.emplace_back(bytes.size());
+  outs.emplace_back(10);
+  std::vector<Backend::WholeRead> reads;
+  for (std::size_t i = all.size(); i-- > 0;) reads.push_back({.key = all[i].first, .out = outs[i]});
+  reads.push_back({.key = "none", .out = outs.back()});
+  const auto came = backend_->read_neighbours(reads);
+  ASSERT_TRUE(came) << came.error().message();
+  ASSERT_EQ(came->size(), reads.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto& digest = (*came)[all.size() - 1 - i];
+    if (!digest) continue;
+    EXPECT_EQ(*digest, digest_of(all[i].second)) << all[i].first;
+    EXPECT_TRUE(test::same_bytes(outs[i], all[i].second)) << all[i].first;
+  }
+  EXPECT_FALSE(came->back());
+  EXPECT_TRUE(backend_->read_neighbours({})->empty());
+}
+
 TEST_P(BackendConformance, RangesOfABlob) {
   const auto bytes = some_bytes((5 << 20) + 77, 3);
   write({{"k", bytes}});

@@ -237,7 +237,7 @@ Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& p
   const StopInterrupts stops(options.stop);
   GcReport report;
   {
-    const MutexLock turn(impl_->turn);
+    const WritersTurn turn(*impl_);
     if (!options.dry_run) FRESHET_TRY(impl_->recovered());
     FRESHET_TRY(impl_->segments.need_records());
     if (impl_->unread.empty()) {
@@ -255,7 +255,7 @@ Result<GcReport> LocalRepository::gc(const GcOptions& options, const Progress& p
   }
   // Giving the space back may move much of what stays. Nobody has to wait for that.
   if (Status reclaimed = impl_->backend->reclaim(); !reclaimed) {
-    const MutexLock turn(impl_->turn);
+    const WritersTurn turn(*impl_);
     impl_->failed = true;
     return fail(std::move(reclaimed).error().with_context("collect garbage"));
   }

@@ -28,7 +28,7 @@ Result<std::uint64_t> LocalRepository::revive_segments(std::span<const SegmentCo
   Status failed;
   for (std::size_t next = 0; next < segments.size();) {
     // Nobody may erase or write a blob between the look at it and its record, but others have their turn in between.
-    const MutexLock turn(impl_->turn);
+    const WritersTurn turn(*impl_);
     FRESHET_TRY(impl_->ready_to_write());
     Backend::Batch batch;
     std::vector<std::uint64_t> sizes;
@@ -68,7 +68,7 @@ Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
   if (referrer.segments.size() > kSegmentsMax) {
     return fail(Code::invalid_argument, format("{} segments are more than {}", referrer.segments.size(), kSegmentsMax));
   }
-  const MutexLock turn(impl_->turn);
+  const WritersTurn turn(*impl_);
   FRESHET_TRY(impl_->ready_to_write());
   TensorsOf tensors_of;
   // What is kept as a difference is lost with what it differs from, so that is named as well.
@@ -117,7 +117,7 @@ Status LocalRepository::add_referrer(const ExternalReferrer& referrer) {
 }
 
 Status LocalRepository::drop_referrer(const VersionId& version, std::uint64_t attempt) {
-  const MutexLock turn(impl_->turn);
+  const WritersTurn turn(*impl_);
   FRESHET_TRY(impl_->ready_to_write());
   FRESHET_TRY(impl_->references.need());
   Backend::Batch batch;

@@ -86,7 +86,7 @@ Result<RetireReport> LocalRepository::retire(const VersionName& name, const Reti
     std::vector<PinBook::Holder> holders;
     std::uint64_t taken = 0;
     {
-      const MutexLock turn(impl_->turn);
+      const WritersTurn turn(*impl_);
       FRESHET_TRY(impl_->ready_to_write());
       FRESHET_ASSIGN(const Catalog::Found found, impl_->find(name));
       FRESHET_ASSIGN(const std::vector<std::string> aliases, impl_->aliases_of(found.name));

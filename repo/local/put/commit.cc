@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The last step of a put: one small batch makes versions exist. Puts that come while another's batch is on its way to
-/// the disk wait for the turn together; who gets it first commits for all of them, so that many small puts share one
-/// sync. Each of them is whole: a crash leaves all of a batch or nothing.
+/// the medium wait together; the first of them that goes on commits for all, so that many small puts share one sync.
+/// Each of them is whole: a crash leaves all of a batch or nothing.
 
 #include <algorithm>
 
@@ -14,6 +14,8 @@ namespace {
 
 /// Versions in one batch.
 constexpr std::size_t kGroupMax = 64;
+/// New segments of several versions in one batch. So it stays far below what a backend takes at once.
+constexpr std::size_t kGroupSegmentsMax = 4096;
 
 std::string text_of(Bytes bytes) { return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
 
@@ -61,33 +63,36 @@ Status LocalRepository::Impl::check_circle(const Manifest& manifest) const {
 }
 
 Status LocalRepository::Impl::commit_put(PutInProgress& put) {
-  {
-    const MutexLock lock(queue_mutex);
-    queue.push_back(&put);
-  }
   const MutexLock lock(turn);
-  while (!put.ended) commit_queued();
+  queue.push_back(&put);
+  while (!put.ended) {
+    if (committing) {
+      committed.wait(turn);
+      continue;
+    }
+    committing = true;
+    commit_queued();
+    committing = false;
+    committed.notify_all();
+  }
   return std::move(put.status);
 }
 
 void LocalRepository::Impl::commit_queued() {
-  std::vector<PutInProgress*> group;
-  {
-    const MutexLock lock(queue_mutex);
-    const auto end = queue.begin() + static_cast<std::ptrdiff_t>(std::min(queue.size(), kGroupMax));
-    group.assign(queue.begin(), end);
-    queue.erase(queue.begin(), end);
-  }
+  const auto end = queue.begin() + static_cast<std::ptrdiff_t>(std::min(queue.size(), kGroupMax));
+  const std::vector<PutInProgress*> group(queue.begin(), end);
+  queue.erase(queue.begin(), end);
   // After a batch whose answer was lost, only the records say which numbers are taken.
   const Status ready = ready_to_write();
   Taken taken{.commit = commit};
   Backend::Batch batch;
   std::vector<PutInProgress*> in_batch;
   std::vector<PutInProgress*> refused;
+  std::size_t segments_added = 0;
   for (PutInProgress* put : group) {
+    const bool is_full = !in_batch.empty() && segments_added + put->segments.size() > kGroupSegmentsMax;
     // The catalog, which the checks ask, doesn't know an ancestor before its batch is written: this one's is next.
-    if (put->manifest.ancestor && taken.versions.count(*put->manifest.ancestor) != 0) {
-      const MutexLock lock(queue_mutex);
+    if (is_full || (put->manifest.ancestor && taken.versions.count(*put->manifest.ancestor) != 0)) {
       queue.push_back(put);
       continue;
     }
@@ -95,10 +100,14 @@ void LocalRepository::Impl::commit_queued() {
     put->status = ready ? add_records(*put, taken, batch) : ready;
     if (!put->status) batch.resize(before);
     (put->status ? in_batch : refused).push_back(put);
+    if (put->status) segments_added += put->segments.size();
   }
   if (!in_batch.empty()) {
     batch.push_back(commit_record(taken.commit));
-    const Status applied = apply(batch);
+    turn.unlock();
+    const Status applied = backend->apply(batch);
+    turn.lock();
+    if (!applied) failed = true;
     if (applied) commit = taken.commit;
     if (applied) ancestors.keep_graphs_of(architectures_of(in_batch));
     for (PutInProgress* put : in_batch) {
@@ -121,6 +130,7 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
     FRESHET_TRY(check_bases(put));
     FRESHET_TRY(check_inherited(*backend, put));
   }
+  if (put.finished) FRESHET_TRY(put.finished->check_finished());
   const auto [high_water, first] = taken.high_water.try_emplace(manifest.name.model, 0);
   if (first) {
     const MutexLock lock(known.mutex);
@@ -149,6 +159,7 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
                             .delta_bytes = segment.delta_bytes};
     batch.push_back(Backend::Put{segment_record_key(segment.name), encode(stored)});
   }
+  if (put.finished) batch.push_back(Backend::NewBlobs{put.finished.get()});
   batch.push_back(Backend::Put{version_key(manifest.name), encode(put.row)});
   batch.push_back(Backend::Put{high_water_key(manifest.name.model), std::to_string(high_water->second)});
   const std::string architecture = architecture_key(put.row.architecture);

@@ -4,10 +4,10 @@
 ///      Its segments are marked as being written.
 ///   2. The bytes of segments that are not stored are asked for and written aside; the digest of what was written
 ///      proves them.
-///   3. The blobs are committed: durable, and named by nobody.
+///   3. The blobs are committed: durable, and named by nobody. Or their bytes are, where a batch of records takes them.
 ///   4. One batch makes the version, and its segments, exist (repo/local/put/commit.cc).
-/// A crash before 4 leaves blobs that load() removes; after it, a whole version. Steps 1 and 4 hold the writers' turn,
-/// 2 and 3 don't.
+/// A crash before 4 leaves blobs that load() removes; after it, a whole version. Step 4 holds the writers' turn, 1 its
+/// mutex.
 
 #include <algorithm>
 #include <unordered_map>
@@ -66,6 +66,10 @@ VersionRow row_of(const Manifest& manifest, const Repository::PutOptions& option
     (manifest.owners[tensor].writer == manifest.id ? row.own_bytes : row.inherited_bytes) += bytes;
   }
   return row;
+}
+
+bool seeks_equal(const Repository::PutOptions& options) {
+  return options.has_weights && options.dedup && !options.placed;
 }
 
 /// Cut as digests are, and with the manifest's digest.
@@ -165,13 +169,34 @@ bool LocalRepository::Impl::is_in_flight(const PutInProgress& put) const {
   return false;
 }
 
+// Reads without the turn: many bytes may come from far away. A segment that comes meanwhile is not doubted here, and
+// not inherited.
+Status LocalRepository::Impl::prove_equal(const Manifest& manifest, const PutOptions& options) {
+  if (!seeks_equal(options)) return {};
+  std::vector<EqualContents::Doubted> doubted;
+  {
+    const MutexLock lock(turn);
+    FRESHET_ASSIGN(doubted, equal_contents.doubted(manifest));
+  }
+  for (const EqualContents::Doubted& one : doubted) {
+    FRESHET_TRY(Interruption::check());
+    FRESHET_ASSIGN(const bool is_same, segments.is_whole(one.segment, one.bytes, one.digest));
+    const MutexLock lock(turn);
+    equal_contents.prove(one, is_same);
+  }
+  return {};
+}
+
 Status LocalRepository::Impl::begin(PutInProgress& put) {
+  if (failed || backend->read_only()) {
+    const WritersTurn lock(*this);
+    FRESHET_TRY(ready_to_write());
+  }
   const MutexLock lock(turn);
   while (true) {
-    FRESHET_TRY(ready_to_write());
+    FRESHET_TRY(check_readable());
     FRESHET_TRY(admit(put.manifest, put.options));
-    if (put.options.has_weights && put.options.dedup && !put.options.placed)
-      FRESHET_TRY(equal_contents.inherit(put.manifest));
+    if (seeks_equal(put.options)) FRESHET_TRY(equal_contents.inherit(put.manifest));
     if (put.options.has_weights) {
       FRESHET_ASSIGN(put.segments, segments_to_store(*backend, put.manifest, put.options.placed));
     }
@@ -230,7 +255,8 @@ Status LocalRepository::Impl::store_blobs(PutInProgress& put,
   if (put.segments.empty()) return {};
   const Manifest& manifest = put.manifest;
   const std::map<std::uint32_t, const BroughtTensor*> brought = brought_of(put, *backend);
-  FRESHET_ASSIGN(const std::unique_ptr<BlobWriter> writer, backend->write_blobs());
+  put.finished.reset();
+  FRESHET_ASSIGN(std::unique_ptr<BlobWriter> writer, backend->write_blobs());
   for (NewSegment& segment : put.segments) {
     const auto in_context = [&](Error error) {
       return fail(std::move(error).with_context(tensor_label(manifest.name, *manifest.architecture, segment.tensor)));
@@ -251,9 +277,11 @@ Status LocalRepository::Impl::store_blobs(PutInProgress& put,
       return in_context(std::move(written).error());
     }
   }
-  Status committed = writer->commit();
-  if (!committed) failed = true;
-  return committed;
+  const Result<bool> finished = writer->finish();
+  if (!finished) failed = true;
+  if (!finished) return fail(finished.error());
+  if (*finished) put.finished = std::move(writer);
+  return {};
 }
 
 Status LocalRepository::Impl::store(PutInProgress& put,
@@ -288,6 +316,7 @@ Result<VersionName> LocalRepository::put_brought(const Manifest& manifest,
                                                  PutOptions options, std::span<const BroughtTensor> brought) {
   const StopInterrupts stops(options.stop);
   FRESHET_TRY(impl_->check_given_number(manifest, options));
+  FRESHET_TRY(impl_->prove_equal(manifest, options));
   for (int tries = 1;; ++tries) {
     PutInProgress put{.manifest = manifest, .options = options, .brought = brought};
     FRESHET_TRY(impl_->begin(put));
@@ -306,7 +335,8 @@ Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given
   FRESHET_TRY(impl_->admit(manifest, options));
   std::vector<std::uint32_t> tensors;
   if (!options.has_weights) return tensors;
-  if (options.dedup && !options.placed) {
+  FRESHET_TRY(impl_->prove_equal(manifest, options));
+  if (seeks_equal(options)) {
     const MutexLock turn(impl_->turn);
     FRESHET_TRY(impl_->equal_contents.inherit(manifest));
   }

@@ -20,31 +20,56 @@ Status EqualContents::need() {
   return {};
 }
 
-Status EqualContents::inherit(Manifest& manifest) {
+Status EqualContents::for_each_equal(
+    const Manifest& manifest,
+    const std::function<void(std::uint32_t tensor, Known& known, const SegmentRow& row)>& each) {
   FRESHET_TRY(need());
-  std::vector<SegmentName> owners(manifest.owners.owners().begin(), manifest.owners.owners().end());
-  for (std::uint32_t tensor = 0; tensor < owners.size(); ++tensor) {
+  for (std::uint32_t tensor = 0; tensor < manifest.owners.size(); ++tensor) {
     const SegmentRow wanted{.bytes = manifest.architecture->tensors()[tensor].bytes(),
                             .digest = manifest.digests[tensor]};
     const auto known = known_->find(wanted.digest);
-    if (wanted.bytes == 0 || known == known_->end() || known->second.segment == owners[tensor]) continue;
+    if (wanted.bytes == 0 || known == known_->end() || known->second.segment == manifest.owners[tensor]) continue;
     // A tensor that a version wrote itself stands under its own index.
     if (known->second.segment.writer == manifest.id) continue;
-    if (backend_.get(segment_record_key(owners[tensor]))) continue;
+    if (backend_.get(segment_record_key(manifest.owners[tensor]))) continue;
     const Result<SegmentRow> there = segments_.row(known->second.segment);
-    bool is_same = there && check_same(*there, wanted);
-    if (is_same && !there->base && !known->second.is_proved) {
-      FRESHET_ASSIGN(is_same, segments_.is_whole(known->second.segment, wanted.bytes, wanted.digest));
-      known->second.is_proved = is_same;
-    }
-    if (is_same) {
-      owners[tensor] = known->second.segment;
+    if (there && check_same(*there, wanted)) {
+      each(tensor, known->second, *there);
     } else {
       known_->erase(known);  // Retired since, or not what its writer said.
     }
   }
+  return {};
+}
+
+Status EqualContents::inherit(Manifest& manifest) {
+  std::vector<SegmentName> owners(manifest.owners.owners().begin(), manifest.owners.owners().end());
+  FRESHET_TRY(for_each_equal(manifest, [&](std::uint32_t tensor, const Known& known, const SegmentRow& row) {
+    // What is rebuilt from a difference was made by this repository's owner.
+    if (known.is_proved || row.base) owners[tensor] = known.segment;
+  }));
   manifest.owners = OwnerMap(std::move(owners));
   return {};
+}
+
+Result<std::vector<EqualContents::Doubted>> EqualContents::doubted(const Manifest& manifest) {
+  std::vector<Doubted> all;
+  FRESHET_TRY(for_each_equal(manifest, [&](std::uint32_t tensor, const Known& known, const SegmentRow& row) {
+    if (known.is_proved || row.base) return;
+    all.push_back({.segment = known.segment, .bytes = row.bytes, .digest = manifest.digests[tensor]});
+  }));
+  return all;
+}
+
+void EqualContents::prove(const Doubted& one, bool is_same) {
+  if (!known_) return;
+  const auto known = known_->find(one.digest);
+  if (known == known_->end() || known->second.segment != one.segment) return;
+  if (is_same) {
+    known->second.is_proved = true;
+  } else {
+    known_->erase(known);
+  }
 }
 
 void EqualContents::add(const Digest& digest, const SegmentName& segment, bool is_proved) {

@@ -90,8 +90,9 @@ class Asked {
     options.dedup = dedup;
     return repository().wanted(put.manifest, options);
   }
-  template <typename Question, typename Range, typename ReadRange>
-  Result<Outcome> data(const std::vector<Range>& ranges, ReadRange read_range) const;
+  /// `read` gets where the bytes of each range go.
+  template <typename Question, typename Range, typename Read>
+  Result<Outcome> data(const std::vector<Range>& ranges, Read read) const;
 
   const Answering& with_;
   const std::uint64_t number_;
@@ -114,8 +115,8 @@ Result<Outcome> Asked::work(PutParts put) {
 }
 
 /// The bytes are read where the message has them.
-template <typename Question, typename Range, typename ReadRange>
-Result<Outcome> Asked::data(const std::vector<Range>& ranges, ReadRange read_range) const {
+template <typename Question, typename Range, typename Read>
+Result<Outcome> Asked::data(const std::vector<Range>& ranges, Read read) const {
   std::uint64_t total = 0;
   for (const Range& range : ranges) {
     if (range.bytes > kDataBytesMax - total) {
@@ -126,23 +127,40 @@ Result<Outcome> Asked::data(const std::vector<Range>& ranges, ReadRange read_ran
   Writer writer;
   std::uint8_t* to = nullptr;
   writer.attach(writer.builder().CreateUninitializedVector(total, &to));
+  std::vector<MutableBytes> outs;
   for (const Range& range : ranges) {
-    FRESHET_TRY(read_range(range, MutableBytes(reinterpret_cast<std::byte*>(to), range.bytes)));
+    outs.emplace_back(reinterpret_cast<std::byte*>(to), range.bytes);
     to += range.bytes;
   }
+  FRESHET_TRY(read(outs));
   return Outcome{.reply = std::move(writer).reply(number_, kVerb<Question>), .upload = nullptr};
 }
 
 Result<Outcome> Asked::work(const AskBytes& ask) {
   FRESHET_ASSIGN(const auto record, with_.records.get(repository(), ask.name, ask.id));
-  return data<AskBytes>(ask.ranges, [&](const ByteRange& range, MutableBytes out) {
-    return repository().read_range(*record, range.tensor, range.offset, out);
+  return data<AskBytes>(ask.ranges, [&](const std::vector<MutableBytes>& outs) -> Status {
+    const auto tensors = record->manifest.architecture->tensors();
+    std::vector<Repository::TensorRead> whole;
+    for (std::size_t i = 0; i < outs.size(); ++i) {
+      const auto& [tensor, offset, bytes] = ask.ranges[i];
+      if (tensor >= tensors.size() || offset != 0 || bytes != tensors[tensor].bytes()) break;
+      whole.push_back({.tensor = tensor, .out = outs[i]});
+    }
+    // Small tensors of a version may lie side by side.
+    if (outs.size() > 1 && whole.size() == outs.size()) return repository().read(*record, whole);
+    for (std::size_t i = 0; i < outs.size(); ++i) {
+      FRESHET_TRY(repository().read_range(*record, ask.ranges[i].tensor, ask.ranges[i].offset, outs[i]));
+    }
+    return {};
   });
 }
 
 Result<Outcome> Asked::work(const AskSegments& ask) {
-  return data<AskSegments>(ask.ranges, [&](const SegmentRange& range, MutableBytes out) {
-    return repository().read_segment_range(range.segment, range.offset, out);
+  return data<AskSegments>(ask.ranges, [&](const std::vector<MutableBytes>& outs) -> Status {
+    for (std::size_t i = 0; i < outs.size(); ++i) {
+      FRESHET_TRY(repository().read_segment_range(ask.ranges[i].segment, ask.ranges[i].offset, outs[i]));
+    }
+    return {};
   });
 }
 

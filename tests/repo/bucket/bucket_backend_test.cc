@@ -24,8 +24,9 @@
 #include "repo/object_store/memory_object_store.h"
 #include "repo/repository.h"
 #include "tests/conformance/backend_conformance.h"
-#include "tests/support/eventually.h"
+#include "tests/repo/bucket/gated_store.h"
 #include "tests/repo/world.h"
+#include "tests/support/eventually.h"
 
 namespace freshet {
 namespace {
@@ -352,51 +353,6 @@ TEST_F(BucketTest, ARepositoryRestsThere) {
     EXPECT_EQ((*opened)->stat()->versions, 0u);
   }
 }
-
-/// A store that one process reaches no more, while its gate is closed.
-class GatedStore final : public ObjectStore {
- public:
-  explicit GatedStore(std::shared_ptr<ObjectStore> inner) : inner_(std::move(inner)) {}
-  std::atomic<bool> is_open{true};
-
-  std::string_view kind() const override { return inner_->kind(); }
-  std::string place() const override { return inner_->place(); }
-  Creation create(std::string_view key, Bytes bytes, Time deadline, std::optional<std::uint32_t> crc32c) override {
-    if (!is_open) return {.outcome = Created::unsettled, .error = closed()};
-    return inner_->create(key, bytes, deadline, crc32c);
-  }
-  Status put(std::string_view key, Bytes bytes, Time deadline) override {
-    return is_open ? inner_->put(key, bytes, deadline) : Status(fail(closed()));
-  }
-  Status remove(std::string_view key, Time deadline) override {
-    return is_open ? inner_->remove(key, deadline) : Status(fail(closed()));
-  }
-  Result<Object> get(std::string_view key, std::uint64_t bytes_max, Time deadline) const override {
-    return is_open ? inner_->get(key, bytes_max, deadline) : Result<Object>(fail(closed()));
-  }
-  Status read(std::string_view key, std::uint64_t offset, MutableBytes out, Time deadline) const override {
-    return is_open ? inner_->read(key, offset, out, deadline) : Status(fail(closed()));
-  }
-  Result<ObjectHead> head(std::string_view key, Time deadline) const override {
-    return is_open ? inner_->head(key, deadline) : Result<ObjectHead>(fail(closed()));
-  }
-  Result<ObjectPage> list(std::string_view prefix, std::string_view after, std::size_t keys_max,
-                          Time deadline) const override {
-    return is_open ? inner_->list(prefix, after, keys_max, deadline) : Result<ObjectPage>(fail(closed()));
-  }
-  Result<std::int64_t> now_unix_s(Time deadline) const override { return inner_->now_unix_s(deadline); }
-  Result<SignedRequest> sign_get(std::string_view key, Duration life) const override {
-    return inner_->sign_get(key, life);
-  }
-  Result<SignedRequest> sign_create(std::string_view key, std::uint64_t bytes, std::uint32_t crc32c,
-                                    Duration life) const override {
-    return inner_->sign_create(key, bytes, crc32c, life);
-  }
-
- private:
-  static Error closed() { return Error(Code::unavailable, "the gate is closed"); }
-  const std::shared_ptr<ObjectStore> inner_;
-};
 
 TEST_F(BucketTest, AnOwnerThatWasReplacedTellsNoNamesFromItsMemory) {
   const auto gate = std::make_shared<GatedStore>(store_);
