@@ -42,8 +42,8 @@ constexpr ArrivalLimits kArrivals{.connection_bytes = kMessageBytesMax + (std::u
 constexpr SendBudget::Limits kAnswers{.peer_bytes = std::uint64_t{128} << 20, .all_bytes = std::uint64_t{192} << 20};
 constexpr std::chrono::milliseconds kTick{1000};
 constexpr std::size_t kReadersMax = 8;
-/// A put holds the writers' turn while it works; the others of these prepare theirs meanwhile.
-constexpr std::size_t kWriters = 4;
+/// So many puts wait for the medium together, and share its answer.
+constexpr std::size_t kWriters = 16;
 constexpr std::size_t kSlow = 2;
 /// One for each key at a time. Without keys all clients are one user's.
 constexpr std::size_t kVerifiers = 2;
@@ -66,7 +66,7 @@ class Server final : public RepositoryServer {
   Status start(std::size_t readers);
 
   const std::string& address() const override { return address_; }
-  void drain(Duration at_most, const std::stop_token& stop) override;
+  void drain(Duration at_most, const std::stop_token& stop, Until until) override;
   void fall_silent() override {
     stopping_ = true;
     wake_.wake();
@@ -140,8 +140,9 @@ class Server final : public RepositoryServer {
   Mutex mutex_;
   std::vector<Worked> results_ FRESHET_GUARDED_BY(mutex_);
   CondVar emptied_;
-  bool is_empty_ FRESHET_GUARDED_BY(mutex_) = false;  ///< Nobody is connected, and nobody can come; while it drains.
+  bool is_empty_ FRESHET_GUARDED_BY(mutex_) = false;  ///< While it drains: nobody is there, or calls, or can.
   std::atomic<bool> draining_{false};
+  std::atomic<bool> silent_{false};  ///< New calls begin no more, and their clients hear nothing.
   std::atomic<bool> stopping_{false};
   Workers readers_;
   Workers writers_;
@@ -195,8 +196,9 @@ Status Server::start(std::size_t readers) {
   return {};
 }
 
-void Server::drain(Duration at_most, const std::stop_token& stop) {
+void Server::drain(Duration at_most, const std::stop_token& stop, Until until) {
   const Time deadline = deadline_in(at_most);
+  silent_ = until == Until::calls_ended;
   draining_ = true;
   wake_.wake();
   const StopWakes wakes(stop, mutex_, emptied_);
@@ -230,7 +232,7 @@ void Server::run() {
     if (draining_) {
       machine_.close_door();
       const MutexLock lock(mutex_);
-      is_empty_ = machine_.sessions() == 0;
+      is_empty_ = (silent_ ? machine_.calls() : machine_.sessions()) == 0;
       emptied_.notify_all();
     }
     calls_ = machine_.calls();
@@ -303,6 +305,7 @@ void Server::take_question(const Peer& peer, Question question, const std::vecto
                      terms.bytes_max())),
         at);
   }
+  if (silent_) return;
   machine_.on_call(peer, number, std::move(question), at);
 }
 
@@ -341,9 +344,7 @@ void Server::carry_out() {
 }
 
 void Server::carry_out(action::Welcome& welcome) {
-  if (bulk_ != nullptr) {
-    bulk_->begin_session(welcome.session, authenticator_ != nullptr ? std::string_view(welcome.owner) : "");
-  }
+  if (bulk_ != nullptr) bulk_->begin_session(welcome.session, authenticator_ ? std::string_view(welcome.owner) : "");
   send(welcome.peer, reply(welcome.request, Welcome{.protocol = kProtocolVersion,
                                                     .session = welcome.session,
                                                     .host = host_,
@@ -396,9 +397,9 @@ void Server::carry_out(action::Store& store_action) {
 }
 
 void Server::carry_out(action::Drop& drop) {
-  const bool dropped = readers_.drop(drop.ticket) || writers_.drop(drop.ticket) || slow_.drop(drop.ticket) ||
-                       verifiers_.drop(drop.ticket);
-  if (dropped) machine_.on_dropped(drop.ticket, now());
+  for (Workers* const workers : {&readers_, &writers_, &slow_, &verifiers_}) {
+    if (workers->drop(drop.ticket)) return machine_.on_dropped(drop.ticket, now());
+  }
 }
 
 void Server::carry_out(action::EndSession& end) {

@@ -63,8 +63,11 @@ class RepositoryServer {
   virtual const std::string& address() const = 0;
 
   /// Admits no new clients, and waits until all clients have left, or `at_most` has passed. So a short-lived owner of a
-  /// folder does not end in the middle of other processes' calls. The stop token ends the wait.
-  virtual void drain(Duration at_most, const std::stop_token& stop = {}) = 0;
+  /// folder does not end in the middle of other processes' calls. The stop token ends the wait. Until::calls_ended:
+  /// clients stay, and the wait is for running calls; new ones are not heard, so clients ask the successor when this
+  /// server is gone.
+  enum class Until { clients_left, calls_ended };
+  virtual void drain(Duration at_most, const std::stop_token& stop = {}, Until until = Until::clients_left) = 0;
 
   /// Answers nobody from here on, as a stopped process: clients and standbys look for another server at once. Running
   /// calls go on, unheard. For an owner that may own no more, and whose calls wait for a store that does not answer.

@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "bindings/cli/frame/arguments.h"
@@ -33,8 +32,8 @@ constexpr Duration kChallengePause = std::chrono::seconds(5);
 /// Within this time after it owns the log, an owner opens the repository. Until then its server stands by. A command
 /// has no server.
 constexpr Duration kOwnerOpens = std::chrono::seconds(10);
-/// An owner that ends waits at most this time for running puts.
-constexpr Duration kLastCalls = std::chrono::seconds(2);
+/// An owner that ends waits at most this time for running calls: clients shall have a new owner within a second.
+constexpr Duration kLastCalls = std::chrono::milliseconds(700);
 
 /// When to challenge the owner. The log decides; this only spares it challenges.
 class OwnerWatch {
@@ -145,19 +144,16 @@ class BucketProvider {
     Status lived = stand_by_and_own(*member);
     set_member(nullptr);
     if (repository_ == nullptr) return lived;
-    if (program_.interrupt.requested() && server_) finish_calls();
+    // Clients stay connected: they call again until the standby answers.
+    if (program_.interrupt.requested() && server_) {
+      server_->drain(kLastCalls, {}, RepositoryServer::Until::calls_ended);
+    }
     server_.reset();
     repository_.reset();
     member.reset();
     if (program_.interrupt.requested()) return lived;
     FRESHET_ASSIGN(server_, RepositoryServer::stand_by([this] { return owner(); }, server_options()));
     return lived;
-  }
-
-  /// Clients stay connected, so it does not wait until they leave.
-  void finish_calls() const {
-    const Time until = deadline_in(kLastCalls);
-    while (server_->stat().calls != 0 && system_clock().now() < until) std::this_thread::sleep_for(kOwnerLook);
   }
 
   Status stand_by_and_own(BucketMember& member) {
