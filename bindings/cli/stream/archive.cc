@@ -73,13 +73,7 @@ class Archive {
   Archive(Program& program, const ArchiveArguments& arguments) : program_(program), arguments_(arguments) {}
 
   Result<ExitCode> run() {
-    FRESHET_ASSIGN(repository_, open(RepositoryAccess::create));
-    if (is_owner() && is_s3_address(program_.repository)) {
-      return fail(Code::failed_precondition,
-                  format("{} has no provider, and an archive serves no bucket: start `freshet provider --repo {} "
-                         "--listen ADDRESS` first",
-                         program_.repository, program_.repository));
-    }
+    FRESHET_TRY(open_first());
     say_if_part(program_, repository_);
     FRESHET_TRY(open_sink());
     if (is_owner()) program_.out.log(format("{} is owned and served by this archive", program_.repository));
@@ -103,6 +97,19 @@ class Archive {
                         .server_key = arguments_.provider_key,
                         .open_loopback = arguments_.security.open_loopback};
     return open_repository(program_.repository, options);
+  }
+
+  /// A bucket without a provider is refused, and without a repository nothing begins there.
+  Status open_first() {
+    const bool in_bucket = is_s3_address(program_.repository);
+    Result<OpenedRepository> opened = open(in_bucket ? RepositoryAccess::write : RepositoryAccess::create);
+    if (opened) repository_ = std::move(*opened);
+    const bool is_missing = !opened && opened.error().code() == Code::not_found;
+    if (!in_bucket || (opened ? !is_owner() : !is_missing)) return opened.map([](const OpenedRepository&) {});
+    return fail(
+        Code::failed_precondition,
+        format("{}, and an archive serves no bucket: start `freshet provider --repo {} --listen ADDRESS` first",
+               opened ? program_.repository + " has no provider" : opened.error().message(), program_.repository));
   }
 
   Status open_sink() {
@@ -165,8 +172,8 @@ class Archive {
     told_waiting_ = true;
   }
 
-  /// Another process owned the folder, and ended: its place is free. A folder that is gone was moved with its owner. The
-  /// archive makes no other in its place.
+  /// Another process owned the folder, and ended: its place is free. A folder that is gone was moved with its owner.
+  /// The archive makes no other in its place.
   Status take_place_over(Time now) {
     if (now < look_at_ || is_owner() || is_repository_address(program_.repository)) return {};
     look_at_ = now + kOwnerPause;

@@ -117,6 +117,11 @@ TEST_F(BucketProvider, AnOwnerThatWasStoppedStandsByWhenItWakes) {
 }
 
 TEST_F(BucketProvider, ErrorsNameWhatIsMissing) {
+  const Ended archived = run({"archive", "net", "--at", "tcp://127.0.0.1:9", "--repo", place_}, kOwnerKeys);
+  EXPECT_NE(archived.exit_code, 0);
+  EXPECT_THAT(archived.err, HasSubstr("start `freshet provider"));
+  const Ended nothing = run({"repo", "ls", "--repo", place_}, kReaderKeys);
+  EXPECT_THAT(nothing.err, HasSubstr("there is no repository")) << "what is refused begins none";
   {
     Provider owner = provider({"--reached-at", "tcp://127.0.0.1:9"});
     EXPECT_EQ(owner.address, "tcp://127.0.0.1:9");
