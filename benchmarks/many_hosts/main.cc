@@ -14,7 +14,9 @@
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"
 #include "benchmarks/many_hosts/worker.h"
+#include "core/base/deadline.h"
 #include "core/base/format.h"
+#include "repo/s3/s3_store.h"
 
 namespace freshet::benchmarks {
 namespace {
@@ -100,13 +102,16 @@ class ManyHosts {
     }
     ::setenv("AWS_ENDPOINT_URL", endpoint->c_str(), 1);
     const std::uint64_t model = (options_.quick ? 200 : 1000) * kMB;
-    for (const std::size_t processes : {1, 4}) {
-      if (!options_.only.empty() && options_.only != case_of(processes)) continue;
-      FRESHET_TRY(measure_case(processes, model / kTensors));
+    for (const std::size_t processes : {1, 4, 8}) {
+      if (wants(case_of(processes))) FRESHET_TRY(measure_case(processes, model / kTensors));
     }
-    if (!options_.only.empty() && options_.only != kDirect) return {};
-    return measure_direct(folder, model / kTensors);
+    if (wants(kDirect)) FRESHET_TRY(measure_direct(folder, model / kTensors));
+    if (wants(kPuts)) FRESHET_TRY(measure_puts(folder));
+    if (wants(kMatches)) FRESHET_TRY(measure_matches(folder));
+    return {};
   }
+
+  bool wants(std::string_view name) const { return options_.only.empty() || options_.only == name; }
 
   static std::string peer() {
     return (std::filesystem::path(own_path()).parent_path() / "many_hosts_peer.py").string();
@@ -189,6 +194,74 @@ class ManyHosts {
     return {};
   }
 
+  static Result<Crowd> clients_of(const std::string& address, std::size_t count) {
+    std::vector<std::vector<std::string>> commands(
+        count, {own_path(), "--worker", address, std::to_string(kSmallTensors), std::to_string(kSmallBytes)});
+    return Crowd::start(commands);
+  }
+
+  /// Small versions by many workers without credentials, through one owner, beside one creation at the store.
+  Status measure_puts(const std::string& folder) {
+    const std::string address = "ipc://" + folder + "/puts";
+    FRESHET_ASSIGN(Crowd owner, Crowd::start({{own_path(), "--owner", format("s3://freshet/{}", kPuts), address}}));
+    FRESHET_ASSIGN(Crowd workers, clients_of(address, kPutWorkers));
+    FRESHET_ASSIGN(const S3Address place, parse_s3_address("s3://freshet/roundtrips"));
+    FRESHET_ASSIGN(const std::unique_ptr<ObjectStore> store, open_s3_store(place));
+    Samples roundtrip_ms;
+    Samples puts_a_second;
+    for (int round = -1; round < kRounds; ++round) {
+      Samples ms;
+      Samples processor;
+      FRESHET_TRY(workers.run(format("put {}", kPutsOfOne), ms, processor));
+      if (round >= 0) puts_a_second.add(1e3 * kPutWorkers * kPutsOfOne / ms.median());
+      FRESHET_TRY(add_roundtrips(*store, round, roundtrip_ms));
+    }
+    report_.add_row(kPuts, "freshet_puts", "1/s", puts_a_second);
+    report_.add_row(kPuts, "store_roundtrip", "ms", roundtrip_ms);
+    report_.set_ratio("puts_vs_roundtrips", puts_a_second.median() * roundtrip_ms.median() / 1e3);
+    return {};
+  }
+
+  /// How long one creation takes that nothing else waits for: as a record of the log.
+  static Status add_roundtrips(ObjectStore& store, int round, Samples& ms) {
+    const std::vector<std::byte> bytes(kSmallBytes);
+    for (int i = 0; i < kRoundtrips; ++i) {
+      const std::int64_t begun = monotonic_ns();
+      const Creation made =
+          store.create(format("{}-{}", round, i), bytes, deadline_in(std::chrono::minutes(1)), std::nullopt);
+      if (made.outcome != Created::created) return fail(made.error);
+      ms.add(static_cast<double>(monotonic_ns() - begun) / 1e6);
+    }
+    return {};
+  }
+
+  /// Matches through the owner of a bucket, beside the same through the owner of a folder.
+  Status measure_matches(const std::string& folder) {
+    std::vector<Crowd> owners;
+    std::vector<Crowd> clients;
+    std::vector<Samples> matches(2);
+    for (const std::string& place : {format("s3://freshet/{}", kMatches), folder + "/matched"}) {
+      const std::string address = format("ipc://{}/matches{}", folder, owners.size());
+      FRESHET_ASSIGN(Crowd owner, Crowd::start({{own_path(), "--owner", place, address}}));
+      owners.push_back(std::move(owner));
+      FRESHET_ASSIGN(Crowd crowd, clients_of(address, kMatchClients));
+      clients.push_back(std::move(crowd));
+    }
+    for (int round = -1; round < kRounds; ++round) {
+      for (std::size_t i = 0; i < clients.size(); ++i) {
+        Samples ms;
+        Samples processor;
+        if (round < 0) FRESHET_TRY(clients[i].run(format("put {}", kPutsOfOne), ms, processor));
+        FRESHET_TRY(clients[i].run(format("match {}", kMatchesOfOne), ms, processor));
+        if (round >= 0) matches[i].add(1e3 * kMatchClients * kMatchesOfOne / ms.median());
+      }
+    }
+    report_.add_row(kMatches, "bucket_owner", "1/s", matches[0]);
+    report_.add_row(kMatches, "folder_owner", "1/s", matches[1]);
+    report_.set_ratio("matches_vs_folder", matches[0].median() / matches[1].median());
+    return {};
+  }
+
   void add_rows(const std::string& name, std::string_view subject, const Measured& measured) {
     report_.add_row(name, format("{}_store", subject), "ms", measured.store);
     report_.add_row(name, format("{}_load", subject), "ms", measured.load);
@@ -198,6 +271,15 @@ class ManyHosts {
 
   static constexpr std::size_t kTensors = 100;
   static constexpr const char* kDirect = "direct";
+  static constexpr const char* kPuts = "puts";
+  static constexpr const char* kMatches = "matches";
+  static constexpr std::size_t kPutWorkers = 16;
+  static constexpr std::size_t kMatchClients = 8;
+  static constexpr std::size_t kPutsOfOne = 25;  ///< In a round.
+  static constexpr std::size_t kMatchesOfOne = 500;
+  static constexpr std::size_t kSmallTensors = 10;
+  static constexpr std::size_t kSmallBytes = 1000;
+  static constexpr int kRoundtrips = 20;  ///< In a round.
 
   const Options options_;
   Report& report_;
@@ -228,7 +310,8 @@ int main(int count, char** words) {
                             [&](CLI::App& app) {
                               app.add_option("--python", options.python, "With boto3");
                               app.add_option("--weed", options.weed, "SeaweedFS' program");
-                              app.add_option("--case", options.only, "1_process, 4_processes or direct alone");
+                              app.add_option("--case", options.only,
+                                             "1_process, 4_processes, 8_processes, direct, puts or matches alone");
                               app.add_option("--folder", options.folder, "Where the store keeps its objects: 25 GB");
                             }},
                        [&](Report& report) { return ManyHosts(options, report).run(); });

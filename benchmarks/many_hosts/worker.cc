@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <random>
+#include <sstream>
 
 #include "benchmarks/common/child.h"
 #include "core/base/format.h"
@@ -31,6 +32,10 @@ double processor_ms() {
 }
 
 Result<std::unique_ptr<ProviderRepository>> open_place(const std::string& place) {
+  if (!is_s3_address(place)) {
+    FRESHET_ASSIGN(std::unique_ptr<Backend> folder, open_rocks_backend({.folder = place}));
+    return ProviderRepository::open(std::move(folder), {});
+  }
   FRESHET_ASSIGN(const S3Address address, parse_s3_address(place));
   FRESHET_ASSIGN(std::shared_ptr<ObjectStore> store, open_s3_store(address));
   FRESHET_ASSIGN(std::unique_ptr<Backend> backend, open_bucket_backend(std::move(store), {}));
@@ -68,9 +73,9 @@ class BucketWorker {
   }
 
   /// A version of which every tensor is new; durable on return.
-  Status store() {
-    FRESHET_ASSIGN(const StagedPut staged,
-                   stage_put(*repository_, {.model = kModel, .tensors = std::span<const TensorView>(views_)}));
+  Status store() { return store(views_); }
+  Status store(std::span<const TensorView> tensors) {
+    FRESHET_ASSIGN(const StagedPut staged, stage_put(*repository_, {.model = kModel, .tensors = tensors}));
     FRESHET_ASSIGN([[maybe_unused]] const VersionName name,
                    repository_->put(staged.manifest, staged.bytes_of(), staged.options));
     return {};
@@ -80,6 +85,28 @@ class BucketWorker {
     std::vector<Repository::TensorRead> reads;
     for (std::uint32_t i = 0; i < read_.size(); ++i) reads.push_back({.tensor = i, .out = read_[i]});
     return repository_->read(record, reads);
+  }
+
+  /// So many versions, one after another. They have other layers, in turn.
+  Status put(std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      change(++puts_);
+      const std::size_t layers = 1 + (puts_ - 1) % views_.size();
+      FRESHET_TRY(store(std::span<const TensorView>(views_).last(layers)));
+    }
+    return {};
+  }
+  /// So many times, the version of most equal layers.
+  Status match(std::uint64_t count) {
+    if (!query_.graph) {
+      FRESHET_ASSIGN(const VersionRecord record, repository_->get({.model = kModel, .number = 0}));
+      query_.graph = MatchGraph::of(*record.manifest.architecture);
+    }
+    for (std::uint64_t i = 0; i < count; ++i) {
+      FRESHET_ASSIGN(const MatchAnswer answer, repository_->match(query_));
+      if (answer.top.empty()) return fail(Code::corrupt, "no version matches one that is stored");
+    }
+    return {};
   }
 
   void change(std::uint64_t round) {
@@ -95,7 +122,20 @@ class BucketWorker {
   std::vector<std::vector<std::byte>> read_;
   std::vector<TensorView> views_;
   std::unique_ptr<Repository> repository_;
+  std::uint64_t puts_ = 0;
+  MatchQuery query_;
 };
+
+/// A line as worker.h has them.
+Status carry_out(BucketWorker& worker, const std::string& line) {
+  std::istringstream words(line);
+  std::string what;
+  std::uint64_t count = 0;
+  words >> what >> count;
+  if (what == "store") return worker.store();
+  if (what == "load") return worker.load();
+  return what == "put" ? worker.put(count) : worker.match(count);
+}
 
 }  // namespace
 
@@ -110,10 +150,10 @@ int run_bucket_worker(const std::vector<std::string>& arguments) {
     if (is_store) worker.change(round);
     const double processor = processor_ms();
     const std::int64_t begun = monotonic_ns();
-    if (Status done = is_store ? worker.store() : worker.load(); !done) return failed(done.error());
+    if (Status done = carry_out(worker, line); !done) return failed(done.error());
     const double ms = static_cast<double>(monotonic_ns() - begun) / 1e6;
     const double processor_taken = processor_ms() - processor;
-    if (!is_store && !worker.is_same()) return failed(Error(Code::corrupt, "other bytes came back"));
+    if (line == "load" && !worker.is_same()) return failed(Error(Code::corrupt, "other bytes came back"));
     worker.forget();
     std::cout << format("{} {}", ms, processor_taken) << std::endl;
   }

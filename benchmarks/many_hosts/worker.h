@@ -8,12 +8,13 @@
 
 namespace freshet::benchmarks {
 
-/// Arguments: PLACE TENSORS BYTES (of each tensor). A place is a bucket's, or an owner's address. Lines in: "store" or
-/// "load"; a line out with milliseconds by the clock and of this process's processor time. Returns the exit code.
+/// Arguments: PLACE TENSORS BYTES (of each tensor). A place is a bucket's, or an owner's address. Lines in: "store",
+/// "load", "put N" (so many versions with fewer tensors), "match N" (for the newest version's layers); a line out with
+/// milliseconds by the clock and of this process's processor time. Returns the exit code.
 int run_bucket_worker(const std::vector<std::string>& arguments);
 
-/// Owns a place, and serves it. Arguments: PLACE ADDRESS. For each line in, a line out with 0 and the milliseconds of
-/// this process's processor time since the line before.
+/// Owns a place, a bucket's or a folder, and serves it. Arguments: PLACE ADDRESS. For each line in, a line out with 0
+/// and the milliseconds of this process's processor time since the line before.
 int run_bucket_owner(const std::vector<std::string>& arguments);
 
 }  // namespace freshet::benchmarks
