@@ -36,9 +36,11 @@ struct DeltaElements {
 struct PackTensor {
   const std::uint8_t* base;
   const std::uint8_t* target;
-  std::uint8_t* fresh;  ///< Gets the target's bytes too, in the same pass; null: nothing is copied.
+  /// Gets the target's bytes too, in the same pass; null: nothing is copied. `base` itself: what changed is written
+  /// there, once it was packed.
+  std::uint8_t* fresh;
   DeltaElements elements;
-  std::uint8_t* blocks;  ///< Gets the payload's blocks.
+  std::uint8_t* blocks;  ///< Gets the payload's blocks; null: nothing is packed.
   std::uint64_t blocks_bytes_max;
   std::uint64_t* sums;       ///< Gets what kDigestSums writes of the target's parts (DigestPlan::first_tile); or null.
   std::uint64_t first_tile;  ///< Chunks of the tensors before: number_tiles().
@@ -46,7 +48,8 @@ struct PackTensor {
 
 /// What became of a tensor. REQUIRES: zeros before the launch.
 struct PackResult {
-  std::uint64_t bytes;  ///< Of all blocks; more than blocks_bytes_max: what lies in `blocks` is not whole.
+  /// Of all blocks; more than blocks_bytes_max: what lies in `blocks` is not whole, and the sums are not. 0: no blocks.
+  std::uint64_t bytes;
   std::uint64_t changed;
   std::uint64_t sum_low;
   std::uint64_t sum_high;
@@ -66,7 +69,7 @@ struct PackArguments {
   std::uint64_t tensor_count;
   std::uint64_t tiles;
   PackResult* results;  ///< For each tensor.
-  BlockPlace* places;   ///< For each tile.
+  BlockPlace* places;   ///< For each tile of a tensor that is packed.
   std::uint64_t*
       states;  ///< For each tile, and one more, the counter of tiles begun. REQUIRES: zeros before the launch.
 };

@@ -123,6 +123,17 @@ FRESHET_DEVICE std::uint32_t find_changes(PackRoom& room, const Chunk& chunk, st
   return all;
 }
 
+/// Writes the vectors that changed over those of the base. All threads of the block call it, behind a barrier that is
+/// behind the last look at the base.
+FRESHET_DEVICE void store_changes(const PackRoom& room, const Chunk& chunk, std::uint8_t* base) {
+  for (std::uint32_t vector = thread(); vector * kVectorBytes < chunk.bytes; vector += threads()) {
+    if (room.changed[vector] == 0) continue;
+    const std::uint32_t at = vector * kVectorBytes;
+    const std::uint32_t left = chunk.bytes - at;
+    store_vector(base + at, left, chunk.is_aligned, load_vector(chunk.target + at, left, chunk.is_aligned));
+  }
+}
+
 /// Writes the places of all changes, in order.
 FRESHET_DEVICE void write_places(PackRoom& room, std::uint32_t chunk_bytes, std::uint32_t width) {
   const Rows rows = rows_of_warp(chunk_bytes);
@@ -247,11 +258,18 @@ FRESHET_KERNEL(pack, kDeltaThreadsMax, 4, PackArguments) {
     const bool is_last = left <= chunk_elements(width);
     const std::uint32_t elements = is_last ? static_cast<std::uint32_t>(left) : chunk_elements(width);
     const std::uint64_t first_byte = first_element * width;
+    const bool is_in_place = tensor.fresh == tensor.base;
     const Chunk chunk{tensor.base + first_byte, tensor.target + first_byte,
-                      tensor.fresh == nullptr ? nullptr : tensor.fresh + first_byte, elements * width,
+                      tensor.fresh == nullptr || is_in_place ? nullptr : tensor.fresh + first_byte, elements * width,
                       is_aligned(tensor.base, 16) && is_aligned(tensor.target, 16) && is_aligned(tensor.fresh, 16)};
 
     const std::uint32_t changed = find_changes(room, chunk, width);
+    if (tensor.blocks == nullptr) {
+      if (thread() == 0) atomic_add(&arguments.results[row].changed, changed);
+      if (tensor.sums != nullptr) sum_chunk(tensor, first_byte, chunk.bytes);
+      if (is_in_place) store_changes(room, chunk, tensor.fresh + first_byte);
+      continue;
+    }
     write_places(room, chunk.bytes, width);
     sync_block();
     const Gaps gaps = measure_gaps(room, changed);
@@ -278,16 +296,16 @@ FRESHET_KERNEL(pack, kDeltaThreadsMax, 4, PackArguments) {
       write_number(out + 4, changed);
       write_number(out + 8, changed == 0 ? 0 : gaps.bytes);
     }
-    if (changed > 0) {
+    PackResult& result = arguments.results[row];
+    if (thread() == 0) atomic_add(&result.changed, changed);
+    if (changed > 0 && has_room) {
       std::uint8_t* const gap_plane = out + kBlockHeadSize + kPlaneHeadSize;
       std::uint8_t* const planes = gap_plane + gaps.bytes;
-      if (has_room) {
-        if (thread() == 0) write_plane_head(gap_plane - kPlaneHeadSize, gaps.bytes);
-        if (lane() < width && warp() == warps() - 1) {
-          write_plane_head(planes + lane() * (kPlaneHeadSize + changed), changed);
-        }
-        write_gaps(room, gaps, gap_plane);
+      if (thread() == 0) write_plane_head(gap_plane - kPlaneHeadSize, gaps.bytes);
+      if (lane() < width && warp() == warps() - 1) {
+        write_plane_head(planes + lane() * (kPlaneHeadSize + changed), changed);
       }
+      write_gaps(room, gaps, gap_plane);
       const ElementWords words(tensor.elements);
       LaneSums sums{0, 0};
       for (std::uint32_t i = thread(); i < changed; i += threads()) {
@@ -296,15 +314,14 @@ FRESHET_KERNEL(pack, kDeltaThreadsMax, 4, PackArguments) {
         const std::uint64_t new_bits = load_element(chunk.target + place * width, width);
         const std::uint64_t difference = words.difference(old_bits, new_bits);
         add_change(sums, tensor.elements, first_element + place, old_bits, new_bits);
-        for (std::uint32_t plane = 0; plane < width && has_room; ++plane) {
+        for (std::uint32_t plane = 0; plane < width; ++plane) {
           planes[plane * (kPlaneHeadSize + changed) + kPlaneHeadSize + i] =
               static_cast<std::uint8_t>(difference >> (8 * plane));
         }
       }
-      PackResult& result = arguments.results[row];
-      add_sums_of_block(room.block, sums, &result.sum_low, &result.sum_high);
-      if (thread() == 0) atomic_add(&result.changed, changed);
+      add_sums_of_block(room.block, sums, &result.sum_low, &result.sum_high);  // Its barrier is behind these loads.
     }
+    if (is_in_place) store_changes(room, chunk, tensor.fresh + first_byte);
   }
 }
 

@@ -67,6 +67,8 @@ struct PackShape {
   std::uint32_t blocks = 3;
   std::uint32_t threads = 64;
   bool with_copy = true;
+  bool in_place = false;  ///< `fresh` has the base's bytes first, and is the base.
+  bool packs = true;
   std::vector<Digest>* digests = nullptr;  ///< Gets those of the targets.
   /// Room for a tensor's blocks; nothing: enough for any.
   std::optional<std::uint64_t> room = std::nullopt;
@@ -102,11 +104,12 @@ inline std::vector<Packed> pack_all(std::deque<DeltaCase>& cases, const PackShap
     const std::uint64_t chunks = each.elements / chunk_elements(each.width) + 1;
     const std::uint64_t any = chunks * 200 + each.elements * (2 + each.width);
     Range& room = rooms.emplace_back(shape.room.value_or(any), static_cast<std::uint32_t>(seed % 3));
-    table.push_back({.base = each.base.data(),
+    if (shape.in_place) std::memcpy(each.fresh.data(), each.base.data(), each.base.size());
+    table.push_back({.base = shape.in_place ? each.fresh.data() : each.base.data(),
                      .target = each.target.data(),
                      .fresh = shape.with_copy ? each.fresh.data() : nullptr,
                      .elements = delta_elements(each.spec, each.elements),
-                     .blocks = room.data(),
+                     .blocks = shape.packs ? room.data() : nullptr,
                      .blocks_bytes_max = room.size(),
                      .sums = shape.digests == nullptr ? nullptr : sums.data() + first_sum,
                      .first_tile = 0});
@@ -130,7 +133,7 @@ inline std::vector<Packed> pack_all(std::deque<DeltaCase>& cases, const PackShap
     const std::uint64_t end = i + 1 < table.size() ? table[i + 1].first_tile : tiles;
     packed[i].places.assign(places.begin() + static_cast<std::ptrdiff_t>(table[i].first_tile),
                             places.begin() + static_cast<std::ptrdiff_t>(end));
-    if (results[i].bytes > rooms[i].size()) continue;
+    if (!shape.packs || results[i].bytes > rooms[i].size()) continue;
     const Bytes blocks = rooms[i].bytes().first(results[i].bytes);
     packed[i].blocks.assign(blocks.begin(), blocks.end());
     packed[i].payload = sealed_payload(cases[i].spec, cases[i].elements, results[i], blocks);

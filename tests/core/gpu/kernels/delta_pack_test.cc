@@ -159,6 +159,39 @@ TEST(GpuPack, TheTargetsDigestsComeWithThePass) {
   }
 }
 
+TEST(GpuPack, ABaseIsUpdatedInPlaceOnceItsChangesArePacked) {
+  FRESHET_GPU_SEEDED(random);
+  for (const double density : {0.0, 0.01, 1.0}) {
+    std::deque<DeltaCase> cases;
+    for (const DType dtype : {DType::u8, DType::bf16, DType::f64}) {
+      const std::uint64_t elements = (kIsSlow ? 1 : 2) * chunk_elements(word_bytes_of(dtype)) + 33;
+      cases.emplace_back(dtype, elements, density, random, static_cast<std::uint32_t>(random() % 2));
+    }
+    std::vector<Digest> digests;
+    expect_packed(cases, {.blocks = 4, .threads = kIsSlow ? 64U : 256U, .in_place = true, .digests = &digests},
+                  random());
+    for (std::size_t i = 0; i < cases.size(); ++i) EXPECT_EQ(digests[i], digest_of(cases[i].target.bytes()));
+  }
+}
+
+TEST(GpuPack, InPlaceTheTargetIsThereWhereNothingIsPackedOrHasRoom) {
+  FRESHET_GPU_SEEDED(random);
+  for (const bool packs : {false, true}) {
+    std::deque<DeltaCase> cases;
+    for (const double density : {0.0, 0.1, 1.0}) cases.emplace_back(DType::bf16, 20'000, density, random);
+    std::vector<Digest> digests;
+    const PackShape shape{.blocks = 5, .in_place = true, .packs = packs, .digests = &digests, .room = 500};
+    const std::vector<Packed> packed = pack_all(cases, shape, random());
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      EXPECT_EQ(packed[i].result.changed, cases[i].changed());
+      EXPECT_EQ(packed[i].payload.empty(), !packs || i > 0);
+      EXPECT_EQ(packed[i].result.bytes == 0, !packs);
+      EXPECT_TRUE(cases[i].fresh.copy() == cases[i].target.copy());
+      EXPECT_EQ(digests[i], digest_of(cases[i].target.bytes()));
+    }
+  }
+}
+
 TEST(GpuPack, WithoutASegmentToFillNothingIsCopied) {
   FRESHET_GPU_SEEDED(random);
   std::deque<DeltaCase> cases;
