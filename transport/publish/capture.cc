@@ -44,7 +44,7 @@ Capture::Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> cop
       device_arena_(options_.name, options_.device_memory),
       copier_(copier != nullptr ? std::move(copier) : std::make_unique<CopyCrew>(helpers_of(options_))),
       device_copier_(std::move(device_copier)),
-      sealer_(arena_, device_arena_.slabs(), device_copier_.get(), std::move(hooks.on_sealed),
+      sealer_(arena_, device_arena_.slabs(), pairs_, device_copier_.get(), std::move(hooks.on_sealed),
               std::move(hooks.on_failed)) {}
 
 /// The worker waits for copies; a copier that ends completes them. What lies in a GPU's memory the worker brings first.
@@ -291,8 +291,13 @@ Result<Capture::Receipt> Capture::issue(std::span<const TensorView> tensors, std
     const Want& want = wants[i];
     const TensorView& tensor = tensors[want.tensor];
     Part& part = is_on_device(tensor) ? of_device : of_host;
-    part.captured.push_back({.index = want.tensor, .segment = *want.segment, .on_device = on_device[i]});
-    part.list.push_back({.to = arena_.memory(arena_.place(*want.segment)), .from = tensor.data, .tensor = &tensor});
+    const bool is_paired = pairs_.take(*want.segment, on_device[i]);
+    part.captured.push_back(
+        {.index = want.tensor, .segment = *want.segment, .on_device = on_device[i], .is_paired = is_paired});
+    part.list.push_back({.to = arena_.memory(arena_.place(*want.segment)),
+                         .from = tensor.data,
+                         .tensor = &tensor,
+                         .is_paired = is_paired});
     if (on_device[i]) part.list.back().via = device_slabs.memory(device_slabs.place(*on_device[i]));
     receipt.bytes += want.bytes;
   }

@@ -18,7 +18,8 @@
 ///
 /// With Options::device_memory, captured tensors of a GPU's memory have a second segment, in that memory
 /// (transport/publish/device_arena.h). It lives and ends with the first one, in the same books. It gets the copy, and
-/// the first one gets the bytes when digests have told that they changed. What add() captures has no second segment.
+/// the first one gets the bytes, or a delta, when digests have told that they changed. What add() captures has no
+/// second segment.
 ///
 /// A copy that fails refuses its version, and each version that was captured since without the same tensors. The next
 /// capture takes these tensors again. What is given up before its copies are complete keeps its segments until then.
@@ -44,6 +45,7 @@
 #include "transport/arena/slab_arena.h"
 #include "transport/publish/capture_sealer.h"
 #include "transport/publish/device_arena.h"
+#include "transport/publish/segment_pairs.h"
 #include "transport/publish/tensor_copier.h"
 #include "transport/publisher.h"
 
@@ -194,6 +196,7 @@ class Capture {
   const std::function<void(Bytes)> tell_of_slab_;
   SlabArena arena_;
   DeviceArena device_arena_;
+  SegmentPairs pairs_;  ///< Of both arenas.
   // They write into the arena until they are gone.
   std::unique_ptr<TensorCopier> copier_;
   std::unique_ptr<TensorCopier> device_copier_;

@@ -20,16 +20,17 @@ void add_segments_of(const CapturedTensor& tensor, std::vector<SegmentIndex>& to
 }  // namespace
 
 void IssuedCopies::complete(TensorCopier::Copied copied) {
-  FRESHET_CHECK(!is_complete() && (!copied || copied->empty() || copied->size() == tensors.size()));
+  FRESHET_CHECK(!is_complete() && (!copied || copied->digests.empty() || copied->digests.size() == tensors.size()));
   copied_ = std::move(copied);
   complete_.store(true, std::memory_order_release);
   complete_.notify_all();
 }
 
-CaptureSealer::CaptureSealer(SlabArena& arena, SlabArena& on_device, TensorCopier* bringer, OnSealed on_sealed,
-                             OnFailed on_failed)
+CaptureSealer::CaptureSealer(SlabArena& arena, SlabArena& on_device, SegmentPairs& pairs, TensorCopier* bringer,
+                             OnSealed on_sealed, OnFailed on_failed)
     : arena_(arena),
       on_device_(on_device),
+      pairs_(pairs),
       bringer_(bringer),
       on_sealed_(std::move(on_sealed)),
       on_failed_(std::move(on_failed)),
@@ -72,7 +73,7 @@ void CaptureSealer::push(Job job) {
   // A capture whose digests are missing is the worker's, which may take the time.
   const bool is_ready = std::ranges::all_of(job.copies, [](const auto& copies) {
     return copies->is_complete() && !copies->lack_bytes &&
-           (!copies->copied() || copies->copied()->size() == copies->tensors.size());
+           (!copies->copied() || copies->copied()->digests.size() == copies->tensors.size());
   });
   if (is_ready) gather(job);
   if (is_ready && job.is_given_up) return release(job);
@@ -151,14 +152,16 @@ void CaptureSealer::gather(Job& job) {
     const TensorCopier::Copied& copied = copies->copied();
     if (!copied) job.copied = fail(Error(copied.error()));
     const bool is_wanted = copied && !job.is_given_up;
-    const bool has_digests = copied && !copied->empty();
+    const bool has_digests = copied && !copied->digests.empty();
     if (is_wanted && copies->lack_bytes && has_digests) job.lacks_bytes = true;
     if (is_wanted && copies->lack_bytes && !has_digests) {
       if (Status brought = bring(copies->tensors); !brought) job.copied = std::move(brought);
     }
     for (std::size_t i = 0; is_wanted && i < copies->tensors.size(); ++i) {
       CapturedTensor& tensor = copies->tensors[i];
-      tensor.digest = has_digests ? (*copied)[i] : digest_of(std::as_const(arena_).bytes(arena_.place(tensor.segment)));
+      tensor.digest =
+          has_digests ? copied->digests[i] : digest_of(std::as_const(arena_).bytes(arena_.place(tensor.segment)));
+      if (has_digests && !copied->deltas.empty()) tensor.delta = copied->deltas[i];
     }
     job.tensors.insert(job.tensors.end(), copies->tensors.begin(), copies->tensors.end());
   }
@@ -177,7 +180,8 @@ Status CaptureSealer::bring(std::span<const CapturedTensor> tensors) {
   for (const CapturedTensor& tensor : tensors) {
     if (!tensor.on_device) continue;
     copies.push_back({.to = arena_.memory(arena_.place(tensor.segment)),
-                      .from = on_device_.memory(on_device_.place(*tensor.on_device))});
+                      .from = on_device_.memory(on_device_.place(*tensor.on_device)),
+                      .delta = tensor.delta});
   }
   return bringer_->bring(copies);
 }
@@ -260,13 +264,13 @@ void CaptureSealer::release(const Job& job) {
   release(segments);
 }
 
-void CaptureSealer::finish(const Job& job) {
+void CaptureSealer::finish(Job& job) {
   if (!job.is_given_up && job.copied) return seal(job);
   release(job);
   if (!job.is_given_up && on_failed_) on_failed_(job.ticket, job.copied.error());
 }
 
-void CaptureSealer::seal(const Job& job) {
+void CaptureSealer::seal(Job& job) {
   if (job.is_first) {
     segments_.assign(job.tensors.size(), 0);
     device_segments_.assign(job.tensors.size(), std::nullopt);
@@ -274,7 +278,11 @@ void CaptureSealer::seal(const Job& job) {
   }
   SealedCapture sealed{.ticket = job.ticket};
   std::vector<SegmentIndex> fresh_segments;
-  for (const CapturedTensor& tensor : job.tensors) {
+  for (CapturedTensor& tensor : job.tensors) {
+    // Changes that had no room would have none the next time: the device would pack them in vain.
+    const bool had_no_room = tensor.is_paired && tensor.delta == nullptr;
+    if (tensor.on_device && !had_no_room) pairs_.note(tensor.segment, *tensor.on_device);
+    tensor.delta = nullptr;  // Its memory is for the next capture.
     segments_[tensor.index] = tensor.segment;
     device_segments_[tensor.index] = tensor.on_device;
     digests_[tensor.index] = tensor.digest;

@@ -19,6 +19,7 @@
 #include "core/base/digest.h"
 #include "core/base/mutex.h"
 #include "transport/arena/slab_arena.h"
+#include "transport/publish/segment_pairs.h"
 #include "transport/publish/tensor_copier.h"
 #include "transport/publisher.h"
 
@@ -43,6 +44,8 @@ struct CapturedTensor {
   std::uint32_t index = 0;
   SegmentIndex segment = 0;
   std::optional<SegmentIndex> on_device = {};  ///< The one in device memory that has the same bytes.
+  bool is_paired = false;                      ///< As TensorCopy::is_paired.
+  std::shared_ptr<const gpu::PackedDelta> delta = nullptr;
   Digest digest;
   bool changed = true;  ///< False when a resumed version had the same bytes.
 };
@@ -89,7 +92,9 @@ class CaptureSealer {
   using OnSealed = std::function<bool(SealedCapture)>;
   using OnFailed = std::function<void(std::uint64_t ticket, const Error& error)>;
   /// `bringer`: of copies that lack bytes; may be null where there are none.
-  CaptureSealer(SlabArena& arena, SlabArena& on_device, TensorCopier* bringer, OnSealed on_sealed, OnFailed on_failed);
+  /// `pairs`: gets the segments of sealed captures.
+  CaptureSealer(SlabArena& arena, SlabArena& on_device, SegmentPairs& pairs, TensorCopier* bringer, OnSealed on_sealed,
+                OnFailed on_failed);
   ~CaptureSealer() { finish(); }
 
   /// Seals what was pushed and not dropped, then ends. Nothing is pushed afterwards.
@@ -132,14 +137,15 @@ class CaptureSealer {
   void settle(Job& job) FRESHET_REQUIRES(mutex_);
   void lose(Job& job, Error error) FRESHET_REQUIRES(mutex_);
   void release(const Job& job);
-  void finish(const Job& job);
-  void seal(const Job& job);
+  void finish(Job& job);
+  void seal(Job& job);
   void merge_refused(const Job& job, std::vector<std::uint32_t>& changed);
 
   void release(std::span<const SegmentIndex> segments);
 
   SlabArena& arena_;
   SlabArena& on_device_;
+  SegmentPairs& pairs_;
   TensorCopier* const bringer_;
   const OnSealed on_sealed_;
   const OnFailed on_failed_;

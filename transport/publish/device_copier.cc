@@ -18,13 +18,15 @@ namespace {
 constexpr Duration kDrainAtMost = std::chrono::seconds(30);
 /// So often the thread looks whether the copier ends.
 constexpr Duration kWaitSlice = std::chrono::milliseconds(200);
+/// Of deltas that are brought in one go; a longer one goes alone.
+constexpr std::uint64_t kDeltaBytesAtOnce = std::uint64_t{32} << 20;
 
 gpu::StreamHandle stream_of(const TensorCopy& copy) { return gpu::StreamHandle::of(copy.tensor->place.stream); }
 
 }  // namespace
 
-DeviceCopier::DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end_at_most)
-    : end_at_most_(end_at_most), platform_(std::move(platform)) {}
+DeviceCopier::DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end_at_most, BringCosts::Deltas deltas)
+    : end_at_most_(end_at_most), costs_(deltas), platform_(std::move(platform)) {}
 
 DeviceCopier::~DeviceCopier() {
   end();
@@ -69,12 +71,12 @@ Status DeviceCopier::start() {
 
 Status DeviceCopier::issue(std::vector<TensorCopy> copies, Done done) {
   Issued issued{.done = std::move(done)};
-  for (const TensorCopy& copy : copies) issued.has_bytes.push_back(!copy.from.empty());
+  for (const TensorCopy& copy : copies) issued.by.push_back(copy.from.empty() ? By::nobody : By::host);
   Status status = start();
-  if (status) status = queue(copies, issued.parts);
+  if (status) status = queue(copies, issued);
   if (!status) issued.failed = status.error();
   if (issued.parts.empty()) {
-    issued.done(status ? Copied(std::vector<Digest>{}) : Copied(fail(Error(status.error()))));
+    issued.done(status ? Copied(FormedWithCopies()) : Copied(fail(Error(status.error()))));
     return status;
   }
   {
@@ -110,17 +112,17 @@ Result<DeviceLane*> DeviceCopier::lane_of(std::int32_t ordinal) {
   return (lanes_[ordinal] = std::move(*lane)).get();
 }
 
-Status DeviceCopier::queue(std::span<const TensorCopy> copies, std::vector<Part>& parts) {
-  std::map<std::int32_t, std::vector<TensorCopy>> by_device;
-  for (const TensorCopy& copy : copies) by_device[copy.tensor->place.device].push_back(copy);
+Status DeviceCopier::queue(std::span<const TensorCopy> copies, Issued& issued) {
+  std::map<std::int32_t, std::vector<std::size_t>> by_device;
+  for (std::size_t i = 0; i < copies.size(); ++i) by_device[copies[i].tensor->place.device].push_back(i);
   // All that can be refused is refused before the first copy is queued.
-  for (const auto& [ordinal, of_device] : by_device) {
+  for (const auto& [ordinal, which] : by_device) {
     FRESHET_ASSIGN(DeviceLane* const lane, lane_of(ordinal));
     FRESHET_TRY(lane->register_slabs(slabs_));
-    for (const TensorCopy& copy : of_device) FRESHET_TRY(lane->check(copy));
+    for (const std::size_t i : which) FRESHET_TRY(lane->check(copies[i]));
   }
-  for (const auto& [ordinal, of_device] : by_device) {
-    FRESHET_TRY(queue_on(*lanes_.at(ordinal), of_device, parts));
+  for (const auto& [ordinal, which] : by_device) {
+    FRESHET_TRY(queue_on(*lanes_.at(ordinal), copies, which, issued));
   }
   return {};
 }
@@ -136,40 +138,51 @@ Status DeviceCopier::follow_others(DeviceLane& lane) {
   return {};
 }
 
-Status DeviceCopier::queue_on(DeviceLane& lane, std::span<const TensorCopy> copies, std::vector<Part>& parts) {
+Status DeviceCopier::queue_on(DeviceLane& lane, std::span<const TensorCopy> copies, std::span<const std::size_t> which,
+                              Issued& issued) {
   Part part{.lane = &lane};
   FRESHET_ASSIGN(part.done, lane.device().create_event());
+  std::vector<TensorCopy> mine;
   std::vector<gpu::StreamHandle> theirs;
   std::set<std::uintptr_t> seen;
-  for (const TensorCopy& copy : copies) {
-    if (seen.insert(copy.tensor->place.stream).second) theirs.push_back(stream_of(copy));
+  for (const std::size_t i : which) {
+    mine.push_back(copies[i]);
+    if (seen.insert(copies[i].tensor->place.stream).second) theirs.push_back(stream_of(copies[i]));
   }
   for (const gpu::StreamHandle stream : theirs) FRESHET_TRY(lane.follow(stream));
   FRESHET_TRY(follow_others(lane));
 
-  std::vector<TensorCopy> away(copies.begin(), copies.end());
+  auto packed = lane.pack(mine, part.used);
+  Status status = packed ? Status() : fail(std::move(packed.error()));
+  std::vector<TensorCopy> away;
   std::vector<Bytes> on_device;
-  for (TensorCopy& copy : away) {
-    if (copy.via.empty()) continue;
-    copy.to = copy.via;
-    on_device.push_back(copy.via);
+  for (std::size_t i = 0; status && i < mine.size(); ++i) {
+    if ((*packed)[i]) {
+      issued.by[which[i]] = By::packer;
+      continue;
+    }
+    away.push_back(mine[i]);
+    if (mine[i].via.empty()) continue;
+    away.back().to = mine[i].via;
+    on_device.push_back(mine[i].via);
+    issued.by[which[i]] = By::digester;
   }
-  Status status = lane.queue(lane.stream(), away, part.used);
+  const bool has_packed = away.size() < mine.size();
+  if (status) status = lane.queue(lane.stream(), away, part.used);
   // Of copies that failed some are queued: the tensors' next writers wait for these, too.
   Status marked = lane.device().record(part.done, lane.stream());
   for (const gpu::StreamHandle stream : theirs) {
     if (marked) marked = lane.device().make_wait(stream, part.done.handle());
   }
-  if (status && !on_device.empty()) {
-    status = lane.digest(on_device, part.used);
-    if (marked) marked = lane.device().record(part.done, lane.stream());
-  }
+  if (status && has_packed) status = lane.finish_packed(part.used);
+  if (status && !on_device.empty()) status = lane.digest(on_device, part.used);
+  if (marked) marked = lane.device().record(part.done, lane.stream());
   if (!marked) {
     // No stream of theirs can be made to wait, so the host waits in their place. A lost device copies nothing any more.
     static_cast<void>(lane.device().drain(kDrainAtMost));
     if (status) status = std::move(marked);
   }
-  parts.push_back(std::move(part));
+  issued.parts.push_back(std::move(part));
   return status;
 }
 
@@ -189,20 +202,38 @@ void DeviceCopier::complete() {
       if (status && !done) status = std::move(done);
     }
     if (issued.failed) status = fail(*std::move(issued.failed));
-    issued.done(status ? Copied(digests_of(issued)) : Copied(fail(std::move(status.error()))));
+    issued.done(status ? Copied(formed_by(issued)) : Copied(fail(std::move(status.error()))));
     for (Part& part : issued.parts) part.lane->give_back(std::move(part.used));
   }
 }
 
-/// All of them, or none.
-std::vector<Digest> DeviceCopier::digests_of(const Issued& issued) {
-  if (issued.parts.size() != 1 || !issued.parts.front().used.digests.is_whole()) return {};
-  const std::vector<Digest> formed = issued.parts.front().used.digests.digests();
-  if (formed.size() != static_cast<std::size_t>(std::ranges::count(issued.has_bytes, true))) return {};
-  std::vector<Digest> digests;
-  auto next = formed.begin();
-  for (const bool has_bytes : issued.has_bytes) digests.push_back(has_bytes ? *next++ : digest_of({}));
-  return digests;
+/// All digests, or none.
+FormedWithCopies DeviceCopier::formed_by(const Issued& issued) {
+  if (issued.parts.size() != 1) return {};
+  const DeviceLane::Used& used = issued.parts.front().used;
+  std::vector<Digest> of_digester;
+  std::vector<Digest> of_packer;
+  if (used.digests.is_whole()) of_digester = used.digests.digests();
+  if (used.packed != nullptr && used.packed->is_whole()) of_packer = used.packed->digests();
+  FormedWithCopies formed;
+  std::size_t digested = 0;
+  std::size_t packed = 0;
+  for (const By by : issued.by) {
+    formed.deltas.emplace_back();
+    if (by == By::nobody) {
+      formed.digests.push_back(digest_of({}));
+    } else if (by == By::packer && packed < of_packer.size()) {
+      if (used.packed->has_delta(packed)) {
+        formed.deltas.back() = std::make_shared<const gpu::PackedDelta>(used.packed, packed);
+      }
+      formed.digests.push_back(of_packer[packed++]);
+    } else if (by == By::digester && digested < of_digester.size()) {
+      formed.digests.push_back(of_digester[digested++]);
+    } else {
+      return {};
+    }
+  }
+  return formed;
 }
 
 Result<DeviceLane*> DeviceCopier::lane_that_has(const std::byte* address) {
@@ -221,13 +252,79 @@ Result<DeviceLane*> DeviceCopier::lane_that_has(const std::byte* address) {
 Status DeviceCopier::bring(std::span<const TensorCopy> copies) {
   if (copies.empty()) return {};
   FRESHET_ASSIGN(DeviceLane* const lane, lane_that_has(copies.front().from.data()));
-  Part part{.lane = lane};
-  FRESHET_ASSIGN(part.done, lane->device().create_event());
-  Status status = lane->queue(lane->stream_behind(), copies, part.used);
-  Status done = lane->device().record(part.done, lane->stream_behind());
-  done = done ? wait_for(part) : lane->device().drain(kDrainAtMost);
-  lane->give_back(std::move(part.used));
-  return status ? std::move(done) : std::move(status);
+  std::vector<TensorCopy> whole;
+  std::vector<TensorCopy> by_delta;
+  for (const TensorCopy& copy : copies) {
+    const bool has_cheap_delta =
+        copy.delta != nullptr && costs_.is_delta_cheaper(copy.from.size(), copy.delta->blocks().size());
+    (has_cheap_delta ? by_delta : whole).push_back(copy);
+  }
+  FRESHET_TRY(bring_deltas(*lane, by_delta, whole));
+  return bring_whole(*lane, whole);
+}
+
+/// Waits for what was queued on stream_behind(), also where not all of it was.
+Status DeviceCopier::finish_behind(Part& part, Status queued) {
+  DeviceLane& lane = *part.lane;
+  Status done = lane.device().record(part.done, lane.stream_behind());
+  done = done ? wait_for(part) : lane.device().drain(kDrainAtMost);
+  return queued ? std::move(done) : std::move(queued);
+}
+
+Status DeviceCopier::bring_whole(DeviceLane& lane, std::span<const TensorCopy> copies) {
+  if (copies.empty()) return {};
+  const Time begin = system_clock().now();
+  Part part{.lane = &lane};
+  FRESHET_ASSIGN(part.done, lane.device().create_event());
+  Status queued = lane.queue(lane.stream_behind(), copies, part.used);
+  Status status = finish_behind(part, std::move(queued));
+  lane.give_back(std::move(part.used));
+  std::uint64_t bytes = 0;
+  for (const TensorCopy& copy : copies) bytes += copy.from.size();
+  if (status) costs_.note_whole(bytes, system_clock().now() - begin);
+  return status;
+}
+
+/// `whole` gets the copies that their deltas did not make.
+Status DeviceCopier::bring_deltas(DeviceLane& lane, std::span<const TensorCopy> copies,
+                                  std::vector<TensorCopy>& whole) {
+  while (!copies.empty()) {
+    std::size_t count = 0;
+    std::uint64_t bytes = 0;
+    do {
+      bytes += copies[count++].delta->blocks().size();
+    } while (count < copies.size() && bytes + copies[count].delta->blocks().size() <= kDeltaBytesAtOnce);
+    const Time begin = system_clock().now();
+    FRESHET_TRY(bring_some_deltas(lane, copies.first(count), whole));
+    costs_.note_delta(bytes, system_clock().now() - begin);
+    copies = copies.subspan(count);
+  }
+  return {};
+}
+
+Status DeviceCopier::bring_some_deltas(DeviceLane& lane, std::span<const TensorCopy> copies,
+                                       std::vector<TensorCopy>& whole) {
+  Part part{.lane = &lane};
+  FRESHET_ASSIGN(part.done, lane.device().create_event());
+  const Result<bool> queued = lane.bring_deltas(copies, part.used);
+  Status status = finish_behind(part, queued ? Status() : fail(Error(queued.error())));
+  if (status && !*queued) whole.insert(whole.end(), copies.begin(), copies.end());
+  const std::byte* blocks = status && *queued ? part.used.rows->begin() : nullptr;
+  for (std::size_t i = 0; blocks != nullptr && i < copies.size(); ++i) {
+    const std::uint64_t bytes = copies[i].delta->blocks().size();
+    if (const Status applied = copies[i].delta->apply({blocks, bytes}, copies[i].to); !applied) {
+      // All bytes mend what a fault of the memory did.
+      whole.push_back(copies[i]);
+      if (!std::exchange(said_bad_delta_, true)) {
+        log_line(LogLevel::warning, format("publish: {}; all bytes of the tensor are copied from the GPU instead; this "
+                                           "is said once",
+                                           applied.error().message()));
+      }
+    }
+    blocks += bytes;
+  }
+  lane.give_back(std::move(part.used));
+  return status;
 }
 
 /// As long as the copier lives, there is nothing else to do than to wait: the copies' places cannot be given away.

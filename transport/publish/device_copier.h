@@ -7,8 +7,9 @@
 /// Order, for each stream that a tensor names: our stream waits, on the device, for what that stream has at the call,
 /// then copies. Before issue() returns, that stream waits, on the device, for our copies. So a version has the values
 /// that the stream had queued at the call, and each later write or free of a tensor on that stream comes after the
-/// copy. A copy that ends in device memory (TensorCopy::via) gets its digest there. bring() copies it from there to
-/// host memory, on a stream that no other work waits for.
+/// copy. A copy that ends in device memory (TensorCopy::via) is one pass there with its digest, and with a delta where
+/// it is paired. bring() takes it from there to host memory, on a stream that no other work waits for: the delta, or
+/// all bytes, as measured costs say (transport/publish/bring_costs.h).
 ///
 /// The driver is opened by the first issue(). A publisher of host memory never opens it.
 
@@ -25,6 +26,7 @@
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "core/gpu/device.h"
+#include "transport/publish/bring_costs.h"
 #include "transport/publish/device_lane.h"
 #include "transport/publish/tensor_copier.h"
 
@@ -33,7 +35,8 @@ namespace freshet {
 class DeviceCopier final : public TensorCopier {
  public:
   /// `platform`: null opens NVIDIA's driver. `end_at_most`: how long end() and the destructor let copies run.
-  explicit DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end_at_most = std::chrono::seconds(30));
+  explicit DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end_at_most = std::chrono::seconds(30),
+                        BringCosts::Deltas deltas = BringCosts::Deltas::measured);
   /// Waits for what was issued, as end() says. Where copies still run then, their streams, and the registrations of the
   /// memory that they write, stay until the process ends, and the log says so once.
   ~DeviceCopier() override;
@@ -52,6 +55,8 @@ class DeviceCopier final : public TensorCopier {
   Status bring(std::span<const TensorCopy> copies) override;
 
  private:
+  /// What forms a copy's digest.
+  enum class By : std::uint8_t { nobody, host, digester, packer };  ///< `nobody`: it has no bytes.
   /// Work of one device that somebody waits for.
   struct Part {
     DeviceLane* lane = nullptr;
@@ -59,7 +64,7 @@ class DeviceCopier final : public TensorCopier {
     DeviceLane::Used used;
   };
   struct Issued {
-    std::vector<bool> has_bytes;  ///< By copy.
+    std::vector<By> by;  ///< By copy.
     std::vector<Part> parts;
     Done done;
     std::optional<Error> failed;  ///< Some of its copies were not queued.
@@ -67,16 +72,25 @@ class DeviceCopier final : public TensorCopier {
 
   Status start();
   Result<DeviceLane*> lane_of(std::int32_t ordinal);
-  Status queue(std::span<const TensorCopy> copies, std::vector<Part>& parts);
-  Status queue_on(DeviceLane& lane, std::span<const TensorCopy> copies, std::vector<Part>& parts);
+  Status queue(std::span<const TensorCopy> copies, Issued& issued);
+  Status queue_on(DeviceLane& lane, std::span<const TensorCopy> copies, std::span<const std::size_t> which,
+                  Issued& issued);
   Status follow_others(DeviceLane& lane);
   void complete();
-  static std::vector<Digest> digests_of(const Issued& issued);
+  static FormedWithCopies formed_by(const Issued& issued);
   Result<DeviceLane*> lane_that_has(const std::byte* address) FRESHET_EXCLUDES(mutex_);
   Status wait_for(Part& part) FRESHET_EXCLUDES(mutex_);
+  Status finish_behind(Part& part, Status queued) FRESHET_EXCLUDES(mutex_);
+  Status bring_whole(DeviceLane& lane, std::span<const TensorCopy> copies);
+  Status bring_deltas(DeviceLane& lane, std::span<const TensorCopy> copies, std::vector<TensorCopy>& whole);
+  Status bring_some_deltas(DeviceLane& lane, std::span<const TensorCopy> copies, std::vector<TensorCopy>& whole);
   void leak_lanes();
 
   const Duration end_at_most_;
+
+  // The bringing thread's.
+  BringCosts costs_;
+  bool said_bad_delta_ = false;
 
   // The issuing thread's.
   std::shared_ptr<gpu::Platform> platform_;

@@ -19,6 +19,8 @@ constexpr std::uint64_t kLaunchBytesMax = std::uint64_t{128} << 10;
 constexpr std::size_t kLaunchRowsMin = 32;
 /// Writes over PCIe need few processors of the device; the training step has the others.
 constexpr std::uint64_t kLaunchBlocksMax = 128;
+/// Of the device's memory, for what one version's pass makes beside the tensors' bytes.
+constexpr std::uint64_t kPassBytesMax = std::uint64_t{512} << 20;
 
 }  // namespace
 
@@ -148,6 +150,54 @@ Result<bool> DeviceLane::launch(gpu::StreamHandle stream, std::vector<gpu::CopyT
   }
   used.rows = std::move(*table);
   FRESHET_TRY(std::move(status));
+  return true;
+}
+
+Result<std::vector<bool>> DeviceLane::pack(std::span<const TensorCopy> copies, Used& used) {
+  std::vector<bool> chosen(copies.size());
+  std::vector<gpu::Packer::Tensor> tensors;
+  std::uint64_t room = 0;
+  for (std::size_t i = 0; packs_ && i < copies.size(); ++i) {
+    const TensorCopy& copy = copies[i];
+    const DType dtype = copy.tensor->spec.dtype;
+    if (copy.via.empty() || !gpu::Packer::takes(copy.from.size(), dtype)) continue;
+    const gpu::Packer::Tensor tensor{
+        .from = copy.from, .to = copy.via.data(), .dtype = dtype, .is_packed = copy.is_paired};
+    if (room + gpu::Packer::room_for(tensor) > kPassBytesMax) continue;
+    room += gpu::Packer::room_for(tensor);
+    tensors.push_back(tensor);
+    chosen[i] = true;
+  }
+  if (tensors.empty()) return chosen;
+  used.packed = std::make_shared<gpu::Packer::Job>();
+  Status status = packer_.queue(stream_.handle(), tensors, *used.packed);
+  if (status) return chosen;
+  if (status.error().code() == Code::failed_precondition) return fail(std::move(status.error()));
+  packs_ = status.error().code() != Code::unsupported;
+  if (packs_ && !std::exchange(said_no_pass_, true)) {
+    log_line(LogLevel::warning,
+             format("{}; what GPU {} publishes is copied and digested one after the other; this is said once",
+                    status.error().message(), ordinal_));
+  }
+  chosen.assign(copies.size(), false);
+  return chosen;
+}
+
+Status DeviceLane::finish_packed(Used& used) { return packer_.finish(stream_.handle(), *used.packed); }
+
+Result<bool> DeviceLane::bring_deltas(std::span<const TensorCopy> copies, Used& used) {
+  std::uint64_t bytes = 0;
+  for (const TensorCopy& copy : copies) bytes += copy.delta->blocks().size();
+  auto pages = pages_.take(*device_, bytes);
+  if (!pages && pages.error().code() == Code::failed_precondition) return fail(std::move(pages.error()));
+  if (!pages) return false;
+  used.rows = std::move(*pages);
+  std::byte* to = used.rows->begin();
+  for (const TensorCopy& copy : copies) {
+    const Bytes blocks = copy.delta->blocks();
+    FRESHET_TRY(device_->copy(behind_.handle(), to, blocks.data(), blocks.size()));
+    to += blocks.size();
+  }
   return true;
 }
 

@@ -19,6 +19,7 @@
 #include "core/gpu/device.h"
 #include "core/gpu/digester.h"
 #include "core/gpu/host_pages.h"
+#include "core/gpu/packer.h"
 #include "transport/publish/tensor_copier.h"
 
 namespace freshet {
@@ -29,6 +30,7 @@ class DeviceLane {
   struct Used {
     std::unique_ptr<gpu::HostPages> rows;
     gpu::Digester::Job digests;
+    std::shared_ptr<gpu::Packer::Job> packed;
   };
 
   /// `ordinal` is for messages.
@@ -48,6 +50,15 @@ class DeviceLane {
   Status follow(gpu::StreamHandle theirs);
   /// Queues the copies on one of our streams. Any thread.
   Status queue(gpu::StreamHandle stream, std::span<const TensorCopy> copies, Used& used) FRESHET_EXCLUDES(mutex_);
+  /// Queues one pass over copies that end in this device's memory, on stream(): copies, compares, packs. Returns which
+  /// of the copies have their bytes by it; the others are for queue() and digest(). Where the device cannot do it, none
+  /// are, and the log says once why. An error when the device is lost.
+  Result<std::vector<bool>> pack(std::span<const TensorCopy> copies, Used& used);
+  /// Queues the rest of that pass, which the copies' sources are not needed for.
+  Status finish_packed(Used& used);
+  /// Queues copies of deltas to host memory, one behind the other in used.rows, on stream_behind(). False: there is no
+  /// such memory, and nothing was queued. Any thread.
+  Result<bool> bring_deltas(std::span<const TensorCopy> copies, Used& used);
   /// Queues the digests of memory of this device, on stream(). Where the device cannot form them, used.digests is not
   /// whole, and the log says once why. An error when the device is lost.
   Status digest(std::span<const Bytes> ranges, Used& used);
@@ -60,7 +71,8 @@ class DeviceLane {
         device_(std::move(device)),
         stream_(std::move(stream)),
         behind_(std::move(behind)),
-        digester_(device_) {}
+        digester_(device_),
+        packer_(device_) {}
 
   bool is_registered(Bytes memory) const FRESHET_REQUIRES(mutex_);
   std::vector<bool> choose_for_launch(std::span<const TensorCopy> copies) const FRESHET_EXCLUDES(mutex_);
@@ -74,10 +86,13 @@ class DeviceLane {
   gpu::Stream behind_;
   gpu::HostPagePool pages_;
   gpu::Digester digester_;
+  gpu::Packer packer_;
   std::vector<gpu::Registration> registrations_;
   bool said_refused_ = false;
   bool digests_ = true;
   bool said_no_digests_ = false;
+  bool packs_ = true;
+  bool said_no_pass_ = false;
 
   mutable Mutex mutex_;
   std::size_t slabs_known_ FRESHET_GUARDED_BY(mutex_) = 0;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/digest.h"
@@ -19,7 +20,8 @@ namespace freshet {
 
 namespace gpu {
 class Device;
-}
+class PackedDelta;
+}  // namespace gpu
 
 /// One tensor's copy.
 struct TensorCopy {
@@ -29,6 +31,18 @@ struct TensorCopy {
   /// Not empty: memory of the device that `from` lies in, as long as `to`. issue() copies the bytes there, and leaves
   /// `to` to bring().
   MutableBytes via = {};
+  /// `via` and `to` have the same bytes before: so what changes in the one can be made in the other by a delta.
+  bool is_paired = false;
+  /// For bring(): leads from the bytes that `to` has to those of `from`; or null.
+  std::shared_ptr<const gpu::PackedDelta> delta = nullptr;
+};
+
+/// What a copier formed beside the copies: for each copy, in their order; or none.
+struct FormedWithCopies {
+  FormedWithCopies(std::vector<Digest> of_copies = {}) : digests(std::move(of_copies)) {}
+  std::vector<Digest> digests;  ///< None: they are still to be computed from the copied bytes.
+  /// Those of copies that ended in device memory and were paired; null where there is none.
+  std::vector<std::shared_ptr<const gpu::PackedDelta>> deltas;
 };
 
 /// One thread at a time calls issue(). bring() may run beside it.
@@ -38,9 +52,8 @@ struct TensorCopy {
 /// stream that writes them waits for the event), so no thread of the host waits at the training step's barrier.
 class TensorCopier {
  public:
-  /// A digest for each copy, in their order; or none, and the digests are still to be computed from the copied bytes.
   /// An error: bytes may be missing.
-  using Copied = Result<std::vector<Digest>>;
+  using Copied = Result<FormedWithCopies>;
   /// Called once for each issue(), on any thread, also before issue() returns. From then on the copier does not touch
   /// the bytes, and what it wrote is visible to the thread that made the call.
   using Done = std::function<void(Copied)>;
@@ -60,8 +73,9 @@ class TensorCopier {
   /// Copies to one place run in the order of the calls. An error: these copies come to nothing, and `done` is called
   /// all the same, at the latest when the last of them that was begun has ended.
   virtual Status issue(std::vector<TensorCopy> copies, Done done) = 0;
-  /// Copies from device memory that issue() has filled (`via`, now `from`) to host memory, and waits. REQUIRES: all of
-  /// it lies on one device; the issue() that filled it is complete. Any thread; the copier lives.
+  /// Copies from device memory that issue() has filled (`via`, now `from`) to host memory, or applies deltas there
+  /// where that costs less, and waits. REQUIRES: all of it lies on one device; the issue() that filled it is complete.
+  /// One thread at a time; the copier lives.
   virtual Status bring(std::span<const TensorCopy> /*copies*/) {
     return fail(Code::unsupported, "this copier has no GPU");
   }

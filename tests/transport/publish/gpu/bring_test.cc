@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What crosses the bus of a version in a GPU's memory: nothing of equal tensors, and the others after their digests.
+// What crosses the bus of a version in a GPU's memory: nothing of equal tensors, and of the others what changed.
 
 #include <atomic>
+#include <future>
 #include <iostream>
 #include <random>
 
 #include "core/base/mutex.h"
 #include "tests/transport/publish/gpu/device_lab.h"
+#include "transport/publish/bring_costs.h"
 #include "transport/publish/capture.h"
 #include "transport/publish/device_copier.h"
+#include "transport/publish/segment_pairs.h"
 
 namespace freshet::test {
 namespace {
@@ -18,7 +21,8 @@ using gpu::must;
 /// A copier of a GPU whose bus fails when the test says so.
 class BrokenBus final : public TensorCopier {
  public:
-  explicit BrokenBus(std::shared_ptr<gpu::Platform> platform) : copier_(std::move(platform)) {}
+  BrokenBus(std::shared_ptr<gpu::Platform> platform, BringCosts::Deltas deltas)
+      : copier_(std::move(platform), kPatience, deltas) {}
   MemoryKind memory_kind() const override { return copier_.memory_kind(); }
   void add_slab(Bytes memory) override { copier_.add_slab(memory); }
   Result<std::shared_ptr<gpu::Device>> device_of(std::int32_t ordinal) override { return copier_.device_of(ordinal); }
@@ -28,12 +32,16 @@ class BrokenBus final : public TensorCopier {
   }
   Status bring(std::span<const TensorCopy> copies) override {
     if (is_broken) return fail(Code::io_error, "the device fell off the bus");
-    for (const TensorCopy& copy : copies) bytes += copy.from.size();
+    for (const TensorCopy& copy : copies) {
+      bytes += copy.from.size();
+      deltas_offered += copy.delta != nullptr ? 1 : 0;
+    }
     return copier_.bring(copies);
   }
 
   std::atomic<bool> is_broken = false;
-  std::atomic<std::uint64_t> bytes = 0;
+  std::atomic<std::uint64_t> bytes = 0;  ///< Of the tensors.
+  std::atomic<std::uint64_t> deltas_offered = 0;
 
  private:
   DeviceCopier copier_;
@@ -42,12 +50,13 @@ class BrokenBus final : public TensorCopier {
 /// A loop on a host device that captures versions, and a receiver that compares each with the values of its step.
 class BringRun {
  public:
-  BringRun(std::uint64_t seed, const std::vector<std::uint64_t>& sizes, int compute_major = 8)
+  BringRun(std::uint64_t seed, const std::vector<std::uint64_t>& sizes, int compute_major = 8,
+           BringCosts::Deltas deltas = BringCosts::Deltas::measured)
       : platform_(std::make_shared<gpu::HostPlatform>(gpu::HostOptions{.seed = seed, .compute_major = compute_major})),
         device_(must(platform_->open(gpu::host_device_uuid(0)))),
         model_(device_, sizes),
         stream_(must(device_->create_stream())) {
-    auto bus = std::make_unique<BrokenBus>(platform_);
+    auto bus = std::make_unique<BrokenBus>(platform_, deltas);
     bus_ = bus.get();
     std::vector<TensorSpec> specs;
     for (const TensorView& view : model_.views(stream_.handle())) specs.push_back(view.spec);
@@ -77,6 +86,8 @@ class BringRun {
     must(capture_->wait_idle(kPatience));
   }
   std::uint64_t tickets() const { return tickets_; }
+  /// Of device memory that copies brought to the host, digests and all.
+  std::uint64_t bytes_over_the_bus() const { return platform_->bytes_to_host(); }
   std::vector<std::uint64_t> failed() {
     MutexLock lock(mutex_);
     return failed_;
@@ -193,6 +204,127 @@ TEST(DeviceBring, WithoutKernelsTheHostDigestsWhatItBrought) {
   run.expect_only_the_newest_is_held();
 }
 
+TEST(DeviceBring, OfAChangedTensorOnlyWhatChangedCrossesTheBus) {
+  constexpr std::uint64_t kBytes = 300'000;
+  BringRun run(kBringSeed, {kBytes, kBytes}, 8, BringCosts::Deltas::always);
+  run.model().write(run.stream(), 1);
+  run.take(kBringCompared);
+  for (std::uint64_t version = 2; version <= 8; ++version) {
+    for (std::uint64_t i = 0; i < 300; ++i) run.model().change(run.stream(), 0, (version * 7919 + i * 997) % kBytes);
+    const std::uint64_t before = run.bytes_over_the_bus();
+    run.take(kBringCompared);
+    // Both segments of each of the first versions are fresh; later ones have those of a version that is gone.
+    if (version <= 3) continue;
+    EXPECT_LT(run.bytes_over_the_bus() - before, 5000U) << "version " << version;
+  }
+  EXPECT_GE(run.bus().deltas_offered, 5U);
+  EXPECT_EQ(run.failed(), BringTickets{});
+  run.expect_only_the_newest_is_held();
+}
+
+TEST(DeviceBring, WhereBytesCostLessTheyCross) {
+  constexpr std::uint64_t kBytes = 30'000;
+  BringRun run(kBringSeed, {kBytes}, 8, BringCosts::Deltas::never);
+  run.model().write(run.stream(), 1);
+  run.take(kBringCompared);
+  for (std::uint64_t version = 2; version <= 5; ++version) {
+    run.model().change(run.stream(), 0, version);
+    const std::uint64_t before = run.bytes_over_the_bus();
+    run.take(kBringCompared);
+    EXPECT_GE(run.bytes_over_the_bus() - before, kBytes);
+  }
+  EXPECT_GE(run.bus().deltas_offered, 1U) << "there was a choice";
+  run.expect_only_the_newest_is_held();
+}
+
+TEST(DeviceBring, ATensorThatChangesALotIsBroughtWhole) {
+  BringRun run(kBringSeed, {30'000}, 8, BringCosts::Deltas::always);
+  for (std::uint64_t version = 1; version <= 6; ++version) {
+    run.model().write(run.stream(), version);
+    run.take(kBringCompared);
+  }
+  EXPECT_EQ(run.bus().deltas_offered, 0U);
+  EXPECT_EQ(run.failed(), BringTickets{});
+  run.expect_only_the_newest_is_held();
+}
+
+TEST(DeviceBring, TheCheaperWayIsMeasured) {
+  BringCosts costs;
+  const auto ms = [](std::int64_t count) { return Duration(std::chrono::milliseconds(count)); };
+  constexpr std::uint64_t kTensor = 64 << 20;
+  for (int i = 0; i < 20; ++i) {
+    costs.note_whole(kTensor, ms(60));
+    costs.note_delta(kTensor / 64, ms(1));
+  }
+  EXPECT_TRUE(costs.is_delta_cheaper(kTensor, kTensor / 16));
+  for (int i = 0; i < 20; ++i) costs.note_delta(kTensor / 64, ms(8));
+  EXPECT_FALSE(costs.is_delta_cheaper(kTensor, kTensor / 4));
+  EXPECT_TRUE(costs.is_delta_cheaper(kTensor, kTensor / 1024));
+  costs.note_delta(0, ms(1000));
+  int versions = 0;
+  while (!costs.is_delta_cheaper(kTensor, kTensor / 4) && versions < 10'000) {
+    costs.note_whole(kTensor, ms(60));
+    ++versions;
+  }
+  EXPECT_GT(versions, 10);
+  EXPECT_LT(versions, 1000) << "what was slow once is never tried again";
+}
+
+TEST(DeviceBring, SegmentsAreAPairUntilOneIsWritten) {
+  SegmentPairs pairs;
+  EXPECT_FALSE(pairs.take(1, kOnDevice | 1));
+  pairs.note(1, kOnDevice | 1);
+  EXPECT_TRUE(pairs.take(1, kOnDevice | 1));
+  EXPECT_FALSE(pairs.take(1, kOnDevice | 1));
+  pairs.note(1, kOnDevice | 1);
+  EXPECT_FALSE(pairs.take(1, std::nullopt)) << "host memory alone";
+  EXPECT_FALSE(pairs.take(1, kOnDevice | 1));
+  pairs.note(1, kOnDevice | 1);
+  EXPECT_FALSE(pairs.take(2, kOnDevice | 1)) << "with another segment of host memory";
+  EXPECT_FALSE(pairs.take(1, kOnDevice | 1));
+  pairs.note(1, kOnDevice | 1);
+  pairs.note(2, kOnDevice | 1);
+  EXPECT_FALSE(pairs.take(1, kOnDevice | 1));
+  pairs.note(1, kOnDevice | 1);
+  pairs.note(1, kOnDevice | 2);
+  EXPECT_FALSE(pairs.take(1, kOnDevice | 1));
+  EXPECT_FALSE(pairs.take(1, kOnDevice | 2));
+}
+
+/// A segment of host memory that lost a bit while nobody looked: the sum of the delta finds it, and all bytes come.
+TEST(DeviceBring, AHostSegmentWithAWrongByteIsBroughtWhole) {
+  const auto platform = std::make_shared<gpu::HostPlatform>(gpu::HostOptions{.seed = kBringSeed});
+  const auto device = must(platform->open(gpu::host_device_uuid(0)));
+  DeviceModel model(device, {20'000});
+  const gpu::Stream stream = must(device->create_stream());
+  const gpu::Memory segment = must(device->allocate(20'000));
+  gpu::Pages host(5 * 4096);
+  DeviceCopier copier(platform, kPatience, BringCosts::Deltas::always);
+  copier.add_slab(host.all());
+  const MutableBytes to = host.all().first(20'000);
+  for (int version = 1; version <= 2; ++version) {
+    if (version == 1) model.write(stream.handle(), 1);
+    if (version == 2) {
+      model.change(stream.handle(), 0, 12'345);
+      to[12'345] ^= std::byte{1};
+    }
+    const auto views = model.views(stream.handle());
+    std::promise<TensorCopier::Copied> promise;
+    must(copier.issue({{.to = to,
+                        .from = views[0].data,
+                        .tensor = views.data(),
+                        .via = {segment.address(), to.size()},
+                        .is_paired = version == 2}},
+                      [&promise](auto copied) { promise.set_value(std::move(copied)); }));
+    const FormedWithCopies formed = must(promise.get_future().get());
+    ASSERT_EQ(formed.deltas.size(), 1U);
+    ASSERT_EQ(formed.deltas[0] != nullptr, version == 2);
+    must(copier.bring(
+        std::vector<TensorCopy>{{.to = to, .from = {segment.address(), to.size()}, .delta = formed.deltas[0]}}));
+    EXPECT_TRUE(same_bytes(to, model.values()[0])) << "version " << version;
+  }
+}
+
 TEST(DeviceBring, RandomStepsOverABusThatFailsLoseNothing) {
 #if defined(__SANITIZE_THREAD__)
   constexpr bool is_slow = true;  // It makes a thread of each fiber of each launch.
@@ -203,13 +335,17 @@ TEST(DeviceBring, RandomStepsOverABusThatFailsLoseNothing) {
     if (is_slow && seed != kBringSeed) continue;
     SCOPED_TRACE(testing::Message() << "FRESHET_GPU_SEED=" << seed);
     std::mt19937_64 random(seed);
-    BringRun run(seed, {10, 64, 4096, 5000, 0, 2000, 300}, random() % 4 == 0 ? 7 : 8);
+    BringRun run(seed, {10, 64, 4096, 5000, 0, 2000, 300}, random() % 4 == 0 ? 7 : 8, BringCosts::Deltas::always);
     run.model().write(run.stream(), seed);
     for (int step = 0; step < (is_slow ? 12 : 60) && !testing::Test::HasFailure(); ++step) {
       std::vector<std::uint32_t> touched;
       for (std::uint32_t i = 0; i < run.model().size(); ++i) {
         if (random() % 3 != 0) continue;
-        run.model().write(run.stream(), i, random() % 3);  // Often as before.
+        if (i > 1 && random() % 2 == 0 && run.model().values()[i].size() > 0) {
+          run.model().change(run.stream(), i, random() % run.model().values()[i].size());
+        } else {
+          run.model().write(run.stream(), i, random() % 3);  // Often as before.
+        }
         touched.push_back(i);
       }
       run.bus().is_broken = random() % 4 == 0;

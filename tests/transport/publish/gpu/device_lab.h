@@ -48,6 +48,13 @@ class DeviceModel {
     queue(stream, offsets_[tensor], bytes);
   }
 
+  /// Queues another value of one byte.
+  void change(gpu::StreamHandle stream, std::size_t tensor, std::uint64_t offset) {
+    const std::uint64_t at = offsets_[tensor] + offset;
+    image_[at] ^= std::byte{0x2A};
+    queue(stream, at, {&image_[at], 1});
+  }
+
   /// The values once all that is queued has run.
   Values values() const {
     Values values;
