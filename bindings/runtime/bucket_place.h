@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Opens a place in a bucket. Of the processes that change it, one owns it, and the others go through the owner. A
-/// reader needs nobody: it reads beside the owner.
+/// Opens a place in an object store: a bucket, or a pool of Ceph. Of the processes that change it, one owns it, and the
+/// others go through the owner. A reader needs nobody: it reads beside the owner.
 
 #include <memory>
 #include <string>
@@ -13,6 +13,9 @@
 #include "repo/serve/served_owner.h"
 
 namespace freshet {
+
+/// "s3://…" or "rados://…".
+bool is_store_place(const std::string& place);
 
 /// One of the two.
 struct OpenedBucket {

@@ -3,9 +3,8 @@
 
 #include <memory>
 
+#include "bindings/runtime/bucket_place.h"
 #include "bindings/runtime/repository_folder.h"
-#include "repo/backend/backend.h"
-#include "repo/s3/address.h"
 
 namespace freshet {
 
@@ -14,7 +13,7 @@ void set_external(Checkpointer::Options& options, const std::string& place, cons
   SecurityOptions security{.open_loopback = options.security.open_loopback};
   security.server_key = server_key.empty() && options.ranks == 1 ? options.security.server_key : server_key;
   if (!security.server_key.empty()) security.key_file = options.security.key_file;
-  options.external_is_shared = is_repository_address(place) && !is_rados_address(place) && !is_s3_address(place);
+  options.external_is_shared = is_repository_address(place) && !is_store_place(place);
   options.external = [place, security]() -> Result<std::shared_ptr<Repository>> {
     FRESHET_ASSIGN(OpenedRepository opened,
                    open_repository(place, {.access = RepositoryAccess::create, .security = security}));

@@ -21,7 +21,6 @@
 #include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
 #include "repo/provider_repository.h"
-#include "repo/s3/address.h"
 #include "repo/serve/remote_repository.h"
 
 namespace freshet {
@@ -152,14 +151,6 @@ Result<OpenedRepository> open_to_write(const std::string& folder, RepositoryAcce
   }
 }
 
-Result<OpenedRepository> open_in_rados(const std::string& place, RepositoryAccess access) {
-  FRESHET_ASSIGN(RadosOptions options, parse_rados_address(place));
-  options.create = access == RepositoryAccess::create || access == RepositoryAccess::own;
-  options.read_only = access == RepositoryAccess::read;
-  FRESHET_ASSIGN(std::unique_ptr<Backend> backend, open_rados_backend(options));
-  return open_here(std::move(backend));
-}
-
 Result<OpenedRepository> open_in_bucket(const std::string& place, const RepositoryOptions& options) {
   FRESHET_ASSIGN(OpenedBucket opened, open_bucket(place, options.access, options.security));
   if (opened.through) return OpenedRepository(opened.through.release(), CloseRepository());
@@ -205,8 +196,7 @@ bool is_repository_address(const std::string& place) {
 
 Result<OpenedRepository> open_repository(const std::string& place, const RepositoryOptions& options) {
   if (place == kMemoryPlace) return open_here(make_memory_backend());
-  if (is_rados_address(place)) return open_in_rados(place, options.access);
-  if (is_s3_address(place)) return open_in_bucket(place, options);
+  if (is_store_place(place)) return open_in_bucket(place, options);
   if (is_repository_address(place)) {
     if (options.access == RepositoryAccess::own) return fail(Code::invalid_argument, place + " is not a folder");
     return connect(place, options.security);

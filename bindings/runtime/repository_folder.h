@@ -7,9 +7,8 @@
 ///     "/data/runs", "file://…"     a folder of this host
 ///     "tcp://host:port", "ipc://…" the repository of a server (repo/serve/server.h). If several providers keep one
 ///                                  repository, any of their addresses names it, or several with commas
-///     "rados://POOL/NAME"          a repository in a pool of RADOS
-///     "s3://BUCKET/PREFIX"         a repository in a bucket: read beside its owner; written through the owner if it
-///                                  serves (freshet provider), or as the owner if none lives
+///     "rados://POOL/NAME",         a repository in a pool of RADOS or in a bucket: read beside its owner; written
+///     "s3://BUCKET/PREFIX"         through the owner if it serves (freshet provider), or as the owner if none lives
 ///     "memory:"                    a new repository in this process's memory, for tests; it ends with its closing
 ///
 /// A folder belongs to one process at a time, its owner. The owner serves it to this user's other processes, on a
@@ -61,7 +60,7 @@ using OpenedRepository = std::unique_ptr<Repository, CloseRepository>;
 
 struct RepositoryOptions {
   RepositoryAccess access = RepositoryAccess::read;  ///< For folders and pools.
-  SecurityOptions security;                          ///< For addresses, and for the owner of a bucket.
+  SecurityOptions security;                          ///< For addresses, and for the owner of a bucket or pool.
 };
 
 /// Any thread. Errors:

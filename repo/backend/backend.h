@@ -112,7 +112,7 @@ class Backend {
 
   virtual ~Backend() = default;
 
-  /// "memory", "rocksdb", "rados", "bucket".
+  /// "memory", "rocksdb", "bucket".
   virtual std::string_view kind() const = 0;
   /// True: acknowledged writes survive the process and the host.
   virtual bool durable() const = 0;
@@ -229,27 +229,5 @@ struct RocksOptions {
 /// unavailable: another process owns the folder (and read_only is false). not_found: the folder holds no repository,
 /// and `create` is false. failed_precondition: the folder holds other files.
 Result<std::unique_ptr<Backend>> open_rocks_backend(const RocksOptions& options);
-
-struct RadosOptions {
-  std::string pool;
-  std::string repository;  ///< The namespace within the pool.
-  std::string user;        ///< Ceph's user, without "client."; empty: admin.
-  std::string conf_file;   ///< Empty: CEPH_CONF, or Ceph's own search.
-  /// Makes the repository if there is none. The pool must exist.
-  bool create = true;
-  /// Opens the repository beside its owner. It may miss the owner's later changes, and bytes that the owner erases are
-  /// gone.
-  bool read_only = false;
-};
-/// A repository in a pool of Ceph's RADOS: as durable as the pool's replication. This call loads librados. Errors:
-///   unsupported: a build without RADOS.
-///   unavailable: the library or the cluster is missing, the cluster does not answer within seconds, or another process
-///     owns the repository (a killed owner's claim ends after 15 s).
-///   not_found: there is no such pool; or there is no repository, and `create` is false.
-Result<std::unique_ptr<Backend>> open_rados_backend(const RadosOptions& options);
-
-/// "rados://[USER@]POOL/REPOSITORY[?conf=FILE]". The message of invalid_argument names the fault.
-bool is_rados_address(std::string_view place);
-Result<RadosOptions> parse_rados_address(std::string_view text);
 
 }  // namespace freshet

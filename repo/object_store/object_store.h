@@ -44,7 +44,7 @@ inline constexpr std::size_t kListKeysMax = 1000;
 
 struct ObjectHead {
   std::uint64_t bytes = 0;
-  /// When the object was written, in seconds since 1970 by the store's clock. Compare it with now_unix_s() only.
+  /// When the object was written, in seconds since 1970: by the store's clock; in a pool of Ceph, by its writer's.
   std::int64_t modified_unix_s = 0;
   /// CRC-32C of the bytes, if the store keeps it.
   std::optional<std::uint32_t> crc32c;
@@ -93,7 +93,7 @@ class ObjectStore {
  public:
   virtual ~ObjectStore() = default;
 
-  /// "memory", "s3".
+  /// "memory", "s3", "rados".
   virtual std::string_view kind() const = 0;
   /// The place as messages name it; never a secret.
   virtual std::string place() const = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What answers where Freshet was built without librados.
 
-#include "repo/backend/backend.h"
+#include "repo/rados/rados_store.h"
 
 namespace freshet {
 
-Result<std::unique_ptr<Backend>> open_rados_backend(const RadosOptions&) {
+Result<std::shared_ptr<RadosStore>> open_rados_store(const RadosAddress&) {
   return fail(Code::unsupported, "this build has no Ceph RADOS: it was built without librados-dev");
 }
 

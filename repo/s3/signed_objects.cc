@@ -22,6 +22,9 @@ constexpr std::size_t kSignedHeadersMax = 16;
 Status check_signed(const SignedRequest& request) {
   const auto is_good = [](std::string_view text) { return text.size() <= kSignedUrlBytesMax && !has_controls(text); };
   const bool is_web = request.url.starts_with("http://") || request.url.starts_with("https://");
+  if (request.url.starts_with("rados://")) {
+    return fail(Code::unsupported, format("{}: only a process with a keyring reads this", shown(request.url, 64)));
+  }
   bool good = is_web && is_good(request.url) && request.headers.size() <= kSignedHeadersMax;
   for (const auto& [name, value] : request.headers) good = good && is_good(name) && is_good(value);
   return good ? Status() : refuse(format("{}: this is no signed request of a store", shown(request.url, 64)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: crash_writer PLACE. Puts version after version into the RocksDB repository in that folder, or into the one in
-// that bucket (s3://…), going on where it stands, and prints each one's number when it is acknowledged, until it is
-// killed.
+// that bucket (s3://…) or pool (rados://…), going on where it stands, and prints each one's number when it is
+// acknowledged, until it is killed.
 //
 // usage: crash_writer FOLDER SEED STEPS JOURNAL SYNC before|after. Goes on with a script (crash_script.h) of which
 // STEPS were taken, prints the number of each step that is done, and kills itself before or after the sync number SYNC.
@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "repo/bucket/bucket_backend.h"
+#include "repo/rados/rados_store.h"
 #include "repo/s3/s3_store.h"
 #include "tests/fault/crash_script.h"
 #include "tests/fault/unsynced_files.h"
@@ -54,6 +55,11 @@ int noted_sync(long call, int fd) {
 }
 
 freshet::Result<std::unique_ptr<freshet::Backend>> open_backend(const char* place) {
+  if (freshet::is_rados_address(place)) {
+    FRESHET_ASSIGN(const freshet::RadosAddress address, freshet::parse_rados_address(place));
+    FRESHET_ASSIGN(std::shared_ptr<freshet::ObjectStore> store, freshet::open_rados_store(address));
+    return freshet::open_bucket_backend(std::move(store), {});
+  }
   if (!freshet::is_s3_address(place)) return freshet::open_rocks_backend({.folder = place});
   FRESHET_ASSIGN(const freshet::S3Address address, freshet::parse_s3_address(place));
   FRESHET_ASSIGN(std::shared_ptr<freshet::ObjectStore> store, freshet::open_s3_store(address));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A Ceph cluster of a test's own: one monitor and one object store (in memory) on loopback, without keys, in a folder
-/// of its own. Real daemons of Debian's packages; it takes some seconds to start.
+/// A Ceph cluster of a test's own: one monitor and one object store on loopback, in a folder of its own.
+/// Real daemons of Debian's packages; it takes some seconds to start. Its users have keys: "admin" may do everything,
+/// "reader" reads the pool, and the cluster does not know the key of "stranger".
 
 #include <signal.h>
 #include <unistd.h>
@@ -23,13 +24,15 @@ class CephCluster {
  public:
   static constexpr const char* kPool = "freshet";
 
-  CephCluster() { start(); }
+  enum class Medium : std::uint8_t { memory, disk };
+
+  explicit CephCluster(Medium medium = Medium::memory) : medium_(medium) { start(); }
 
   /// Non-empty when there is none on this machine.
   const std::string& why_not() const { return why_not_; }
   std::string conf_file() const { return folder_ / "ceph.conf"; }
-  std::string address(const std::string& repository) const {
-    return std::string("rados://") + kPool + "/" + repository + "?conf=" + conf_file();
+  std::string address(const std::string& repository, const std::string& user = "admin") const {
+    return "rados://" + user + "@" + kPool + "/" + repository + "?conf=" + conf_file();
   }
 
   /// The object store stops answering, and goes on.
@@ -38,7 +41,7 @@ class CephCluster {
 
  private:
   void start() {
-    for (const char* program : {"ceph-mon", "ceph-osd", "ceph", "monmaptool"}) {
+    for (const char* program : {"ceph-mon", "ceph-osd", "ceph", "ceph-authtool", "monmaptool"}) {
       if (::access((std::string("/usr/bin/") + program).c_str(), X_OK) == 0) continue;
       why_not_ = std::string("there is no ") + program + " (Debian packages ceph-mon, ceph-osd and ceph-common)";
       return;
@@ -51,7 +54,13 @@ class CephCluster {
     const std::vector<std::vector<std::string>> steps = {
         {"/bin/mkdir", folder_ / "mon", folder_ / "osd", folder_ / "run"},
         {"/usr/bin/monmaptool", "--create", "--addv", "a", "[" + monitor + "]", "--fsid", id, map},
-        {"/usr/bin/ceph-mon", "-c", conf_file(), "--mkfs", "-i", "a", "--monmap", map},
+        {"/usr/bin/ceph-authtool", "-C", keyring()},
+        key_of("mon.", "mon", "allow *", "osd", "allow *"),
+        key_of("osd.0", "mon", "allow profile osd", "osd", "allow *"),
+        key_of("client.admin", "mon", "allow *", "osd", "allow *"),
+        key_of("client.reader", "mon", "allow r", "osd", std::string("allow r pool=") + kPool),
+        {"/usr/bin/ceph-mon", "-c", conf_file(), "--mkfs", "-i", "a", "--monmap", map, "--keyring", keyring()},
+        key_of("client.stranger", "mon", "allow *", "osd", "allow *"),
     };
     for (const auto& step : steps) {
       if (!run(step)) return;
@@ -65,15 +74,35 @@ class CephCluster {
     run({"/usr/bin/ceph", "-c", conf_file(), "--connect-timeout", "30", "osd", "pool", "create", kPool, "8"});
   }
 
+  std::string keyring() const { return folder_ / "keyring"; }
+  /// What makes a user's key.
+  std::vector<std::string> key_of(const std::string& user, const std::string& service, const std::string& rights,
+                                  const std::string& other, const std::string& other_rights) const {
+    return {"/usr/bin/ceph-authtool",
+            keyring(),
+            "--gen-key",
+            "-n",
+            user,
+            "--cap",
+            service,
+            rights,
+            "--cap",
+            other,
+            other_rights};
+  }
+
   void write_conf(const std::string& id, const std::string& monitor) const {
     std::ofstream(conf_file()) << "[global]\nfsid = " << id << "\nmon host = " << monitor
                                << "\npublic addr = 127.0.0.1\ncluster addr = 127.0.0.1\n"
-                                  "auth cluster required = none\nauth service required = none\n"
-                                  "auth client required = none\nosd pool default size = 1\n"
+                                  "auth cluster required = cephx\nauth service required = cephx\n"
+                                  "auth client required = cephx\nosd pool default size = 1\n"
                                   "osd pool default min size = 1\nosd crush chooseleaf type = 0\n"
                                   "osd pool default pg autoscale mode = off\nmon allow pool size one = true\n"
-                                  "osd objectstore = memstore\nmemstore device bytes = 1073741824\n"
-                               << "mon data = " << folder_ / "mon"
+                               << (medium_ == Medium::disk
+                                       ? "osd objectstore = bluestore\nbluestore block size = 32212254720\n"
+                                         "osd memory target = 1073741824\n"
+                                       : "osd objectstore = memstore\nmemstore device bytes = 1073741824\n")
+                               << "keyring = " << keyring() << "\nmon data = " << folder_ / "mon"
                                << "\nosd data = " << folder_ / "osd"
                                << "\nrun dir = " << folder_ / "run"
                                << "\nlog file = " << folder_ / "$name.log"
@@ -92,6 +121,7 @@ class CephCluster {
     return false;
   }
 
+  const Medium medium_;
   const TemporaryFolder folder_;
   std::string why_not_;
   std::unique_ptr<ChildProcess> monitor_;

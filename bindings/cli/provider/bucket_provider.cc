@@ -234,11 +234,13 @@ class BucketProvider {
 Result<ExitCode> provide_bucket(Program& program, const ServeArguments& arguments) {
   if (!arguments.join.empty()) {
     return fail(Code::invalid_argument,
-                "a repository in a bucket has one owner, and needs no --join: start a second provider as the standby");
+                "a repository in a bucket or a pool has one owner, and needs no --join: start a second provider as the "
+                "standby");
   }
   if (arguments.listen.empty()) {
-    return fail(Code::invalid_argument,
-                program.repository + " is in a bucket: give --listen, the address where this provider serves it");
+    return fail(
+        Code::invalid_argument,
+        program.repository + " has one owner for many hosts: give --listen, the address where this provider serves it");
   }
   const Interrupt::Deferral deferral;
   program.out.outlives_full_disk = true;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// `freshet provider` for a repository in a bucket: the owner, or a standby that follows the log and takes over.
+/// `freshet provider` for a repository in a bucket or a pool: the owner, or a standby that follows the log and takes
+/// over.
 
 #include <string>
 

@@ -7,10 +7,10 @@
 #include "bindings/cli/provider/bucket_provider.h"
 #include "bindings/cli/repo/new_folder.h"
 #include "bindings/cli/repo/repo.h"
+#include "bindings/runtime/bucket_place.h"
 #include "core/base/format.h"
 #include "repo/cluster/placement/membership.h"
 #include "repo/cluster/providers.h"
-#include "repo/s3/address.h"
 #include "repo/serve/server.h"
 
 namespace freshet::cli {
@@ -69,11 +69,11 @@ Result<Offered> offer(const Program& program, const ServeArguments& arguments, b
 }
 
 Result<ExitCode> serve(Program& program, const ServeArguments& arguments) {
-  if (is_s3_address(program.repository)) return provide_bucket(program, arguments);
+  if (is_store_place(program.repository)) return provide_bucket(program, arguments);
   if (is_repository_address(program.repository)) {
     return fail(Code::invalid_argument,
                 program.repository +
-                    " is not a folder and no bucket; a provider owns what it serves: give --repo FOLDER or s3://");
+                    " is a server already; a provider owns what it serves: give --repo FOLDER, s3:// or rados://");
   }
   const Interrupt::Deferral deferral;
   program.out.outlives_full_disk = true;
@@ -108,7 +108,8 @@ void add(CLI::App& command, Program& program) {
   command
       .add_option(
           "--reached-at", arguments->reached_at,
-          "with --join, or for a bucket: the address that others get for this provider (default: the printed address)")
+          "with --join, or for a bucket or a pool: the address that others get for this provider (default: the printed "
+          "one)")
       ->type_name("ADDRESS")
       ->check(reachable_check(false));
   command
@@ -118,14 +119,14 @@ void add(CLI::App& command, Program& program) {
   command.footer(
       "Owns the folder; makes it if it does not exist. This user's other commands find the provider by the folder's "
       "name,\n"
-      "other hosts by the address. In a bucket, the first provider is the owner, and others are standbys that take "
-      "over.\n"
+      "other hosts by the address. In a bucket or a pool of Ceph, the first provider is the owner, and others are "
+      "standbys that take over.\n"
       "A line of JSON: repository, address, pid, standby; a standby that takes over prints another line.\n"
       "example: freshet provider --repo store --listen 'tcp://*:7080' --keys store-key --allow clients.allow\n"
       "         freshet repo ls --repo tcp://store.example:7080 --keys me --server-key store-key.pub");
   command.callback([&program, arguments] {
     require_repository(program);
-    if (!arguments->reached_at.empty() && arguments->join.empty() && !is_s3_address(program.repository)) {
+    if (!arguments->reached_at.empty() && arguments->join.empty() && !is_store_place(program.repository)) {
       throw CLI::ValidationError("--reached-at needs --join: other providers get an address only in a join; give both");
     }
     program.action = [&program, arguments] { return serve(program, *arguments); };

@@ -8,10 +8,10 @@
 #include "bindings/cli/frame/program.h"
 #include "bindings/cli/repo/repo.h"
 #include "bindings/cli/stream/version_feed.h"
+#include "bindings/runtime/bucket_place.h"
 #include "bindings/runtime/folder_socket.h"
 #include "core/base/format.h"
 #include "core/base/mutex.h"
-#include "repo/s3/address.h"
 #include "repo/sink.h"
 #include "transport/option_text.h"
 
@@ -101,14 +101,14 @@ class Archive {
 
   /// A bucket without a provider is refused, and without a repository nothing begins there.
   Status open_first() {
-    const bool in_bucket = is_s3_address(program_.repository);
-    Result<OpenedRepository> opened = open(in_bucket ? RepositoryAccess::write : RepositoryAccess::create);
+    const bool in_store = is_store_place(program_.repository);
+    Result<OpenedRepository> opened = open(in_store ? RepositoryAccess::write : RepositoryAccess::create);
     if (opened) repository_ = std::move(*opened);
     const bool is_missing = !opened && opened.error().code() == Code::not_found;
-    if (!in_bucket || (opened ? !is_owner() : !is_missing)) return opened.map([](const OpenedRepository&) {});
+    if (!in_store || (opened ? !is_owner() : !is_missing)) return opened.map([](const OpenedRepository&) {});
     return fail(
         Code::failed_precondition,
-        format("{}, and an archive serves no bucket: start `freshet provider --repo {} --listen ADDRESS` first",
+        format("{}, and an archive serves no bucket and no pool: start `freshet provider --repo {} --listen ADDRESS` first",
                opened ? program_.repository + " has no provider" : opened.error().message(), program_.repository));
   }
 

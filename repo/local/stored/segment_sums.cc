@@ -52,9 +52,7 @@ Status StoredSegments::need_records() {
     const MutexLock lock(known_.mutex);
     if (known_.catalog.has_segments()) return {};
   }
-  // Only who opened it for reading comes here. A folder's records are as they were when he opened it. Those of RADOS
-  // and of a bucket follow the owner's log, so there the segments may be of a later time than the versions. That does
-  // no harm: a record of a segment is never changed, and who reads a version asks for its segments by name.
+  // Only a reader comes here, and its records are as they were when it opened the repository.
   FRESHET_ASSIGN(Catalog::Segments segments, Catalog::read_segments(backend_));
   const MutexLock lock(known_.mutex);
   if (!known_.catalog.has_segments()) known_.catalog.set_segments(std::move(segments));

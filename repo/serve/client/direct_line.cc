@@ -50,7 +50,9 @@ bool DirectLine::succeeded(const Status& status) {
   // Who interrupted the call says nothing of the way.
   if (!status && status.error().code() == Code::cancelled) return false;
   const MutexLock lock(mutex_);
-  if (status) {
+  if (!status && status.error().code() == Code::unsupported) {
+    is_wanted_ = false;
+  } else if (status) {
     way_.on_success();
   } else if (way_.on_failure(system_clock().now())) {
     log_line(LogLevel::info, format("tensors go through the repository's owner, not to and from its store: {}",

@@ -67,7 +67,7 @@ class DirectLine {
   void on_refused(const Error& error) FRESHET_EXCLUDES(mutex_);
   /// `request` reads an object, which need not be there. False: the way was tried in vain just now.
   bool prove(SignedObjects& objects, const SignedRequest& request) FRESHET_EXCLUDES(mutex_);
-  /// Takes what came of transfers. False: the way is to be left.
+  /// Takes what came of transfers. False: the way is to be left; for good, if nothing here sends such requests.
   bool succeeded(const Status& status) FRESHET_EXCLUDES(mutex_);
   /// For so many bytes beside those of other transfers.
   static Time time_for(std::size_t bytes);

@@ -9,7 +9,7 @@ namespace {
 
 const RepositoryCase kRadosRepository{.name = "rados", .make = [] {
                                         return std::make_unique<LocalHouse>([](const std::string& folder) {
-                                          auto opened = open_rados_backend(rados_options_for(folder));
+                                          auto opened = open_in_ceph(folder);
                                           FRESHET_CHECK(opened.has_value());
                                           return std::move(*opened);
                                         });

@@ -3,9 +3,12 @@
 
 /// The one Ceph cluster of this program's cases.
 
+#include <map>
+#include <memory>
 #include <string>
 
-#include "repo/backend/backend.h"
+#include "repo/bucket/bucket_backend.h"
+#include "repo/rados/rados_store.h"
 #include "tests/support/ceph_cluster.h"
 
 namespace freshet {
@@ -16,15 +19,29 @@ inline CephCluster& ceph() {
   return one;
 }
 
-/// A folder's name stands for a repository of its own.
-inline RadosOptions rados_options_for(const std::string& folder) {
-  std::string name;
-  for (const char c : folder) name.push_back(c == '/' ? '.' : c);
-  RadosOptions options;
-  options.pool = CephCluster::kPool;
-  options.repository = name;
-  options.conf_file = ceph().conf_file();
-  return options;
+inline RadosAddress a_new_place_in_ceph() {
+  static int places = 0;
+  return {.pool = CephCluster::kPool,
+          .repository = "place-" + std::to_string(places++),
+          .user = {},
+          .conf_file = ceph().conf_file()};
+}
+
+inline Result<std::unique_ptr<Backend>> open_in_ceph(const RadosAddress& place, bool read_only = false) {
+  FRESHET_ASSIGN(std::shared_ptr<RadosStore> store, open_rados_store(place));
+  // The suite of object stores asks this cluster whether creations exclude each other.
+  BucketOptions options;
+  options.read_only = read_only;
+  options.check_exclusion = false;
+  return open_bucket_backend(std::move(store), options);
+}
+
+/// A folder's name stands for a place of its own.
+inline Result<std::unique_ptr<Backend>> open_in_ceph(const std::string& folder) {
+  static std::map<std::string, RadosAddress> places;
+  const auto known = places.find(folder);
+  return open_in_ceph(known != places.end() ? known->second
+                                            : places.emplace(folder, a_new_place_in_ceph()).first->second);
 }
 
 }  // namespace freshet
