@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "core/base/bytes.h"
@@ -18,6 +20,7 @@ namespace freshet {
 namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
+constexpr std::size_t kSharedReadBytesMin = std::size_t{64} << 20;
 
 /// The header's text, which the file's first eight bytes give the length of. `cut_off` is what a file that ends before
 /// its header does is called.
@@ -38,6 +41,25 @@ Result<std::string> read_header(int descriptor, std::uint64_t file_bytes, Code c
   std::string text(bytes, '\0');
   FRESHET_TRY(read_at(descriptor, std::as_writable_bytes(std::span(text)), kLengthBytes, "it", Code::unavailable));
   return text;
+}
+
+/// read_at() by two threads, where there is much to read: new memory is found and cleared page by page, which takes as
+/// long as the copy into it.
+Status read_shared(int descriptor, MutableBytes out, std::uint64_t offset) {
+  const std::size_t half = out.size() < kSharedReadBytesMin ? out.size() : out.size() / 2;
+  Status second;
+  const auto read_second = [&] {
+    second = read_at(descriptor, out.subspan(half), offset + half, "it", Code::unavailable);
+  };
+  std::jthread helper;
+  try {
+    if (half < out.size()) helper = std::jthread(read_second);
+  } catch (const std::system_error&) {
+    read_second();  // No thread is left.
+  }
+  FRESHET_TRY(read_at(descriptor, out.first(half), offset, "it", Code::unavailable));
+  if (helper.joinable()) helper.join();
+  return second;
 }
 
 bool is_same_content(const struct stat& before, const struct stat& after) {
@@ -75,8 +97,8 @@ Status SafetensorsFile::read_from(int descriptor) {
   const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
   FRESHET_ASSIGN(const std::string text, read_header(descriptor, file_bytes, Code::corrupt));
   FRESHET_TRY(take_header(text, file_bytes - kLengthBytes - text.size()));
-  return read_at(descriptor, MutableBytes(static_cast<std::byte*>(memory_), memory_bytes_), kLengthBytes + text.size(),
-                 "it", Code::unavailable);
+  return read_shared(descriptor, MutableBytes(static_cast<std::byte*>(memory_), memory_bytes_),
+                     kLengthBytes + text.size());
 }
 
 Status SafetensorsFile::take_header(std::string_view json, std::uint64_t data_bytes) {

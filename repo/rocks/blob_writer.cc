@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,8 @@
 
 namespace freshet {
 namespace {
+
+constexpr std::uint64_t kDigestAsideBytesMin = std::uint64_t{8} << 20;
 
 rocksdb::Slice slice_of(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
@@ -100,6 +104,8 @@ class RocksBlobWriter final : public BlobWriter {
     const std::string first = chunk_key(key, 0);
     // Keys ascend within a table.
     if (open_table_ && (first <= last_key_ || tables_.back()->bytes() >= kTableBytesMax)) FRESHET_TRY(finish_table());
+    std::jthread digests = digest_aside(bytes, digest);
+    if (digests.joinable()) digest = nullptr;
     for (std::uint64_t offset = 0; offset < bytes.size(); offset += kChunkBytes) {
       if (!open_table_) FRESHET_TRY(begin_table());
       last_key_ = chunk_key(key, static_cast<std::uint32_t>(offset / kChunkBytes));
@@ -109,6 +115,16 @@ class RocksBlobWriter final : public BlobWriter {
     }
     heads_.emplace_back(std::string(key), BlobHead{.bytes = bytes.size(), .chunk_bytes = kChunkBytes});
     return {};
+  }
+
+  // Of much, while this thread writes it. None where that is not worth a thread, or where there is none.
+  static std::jthread digest_aside(Bytes bytes, DigestStream* digest) {
+    if (digest == nullptr || bytes.size() < kDigestAsideBytesMin) return {};
+    try {
+      return std::jthread([bytes, digest] { digest->update(bytes); });
+    } catch (const std::system_error&) {
+      return {};
+    }
   }
 
   Status begin_table() {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -282,6 +283,22 @@ TEST_F(Safetensors, AFileLargerThanTheMemoryIsNoRoom) {
   const auto file = SafetensorsFile::read(path());
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code(), Code::out_of_space) << file.error().message();
+}
+
+TEST_F(Safetensors, ALargeFileIsReadWhole) {
+  constexpr std::size_t kBytes = (std::size_t{64} << 20) + 9;  // Two threads read as much.
+  const std::string header = R"({"w":{"dtype":"U8","shape":[67108873],"data_offsets":[0,67108873]}})";
+  file_of(header, "");
+  std::vector<std::byte> bytes(kBytes);
+  std::fstream out(path(), std::ios::binary | std::ios::in | std::ios::out);
+  for (const std::size_t at : {std::size_t{0}, kBytes / 2 - 1, kBytes / 2, kBytes - 1}) {
+    bytes[at] = std::byte{static_cast<unsigned char>(at % 251 + 1)};
+    out.seekp(static_cast<std::streamoff>(8 + header.size() + at)).put(static_cast<char>(bytes[at]));
+  }
+  out.close();
+  const auto file = SafetensorsFile::read(path());
+  ASSERT_TRUE(file) << file.error().message();
+  EXPECT_TRUE(std::ranges::equal(file->tensors().at(0).data, bytes));
 }
 
 TEST_F(Safetensors, WhatIsNotAFileIsSaidPlainly) {

@@ -183,9 +183,16 @@ TEST(RocksFolder, ALargePayloadIsWrittenOnce) {
   auto repository = open_or_die(std::move(*open_rocks_backend({.folder = folder / "store"})));
   std::mt19937_64 random(1);
   const auto architecture = test_architecture({20'000'000, 100});
-  ASSERT_TRUE(put(*repository, make_version("net", test_id(1), architecture, nullptr, {}, random)));
+  TestVersion version = make_version("net", test_id(1), architecture, nullptr, {}, random);
+  ASSERT_TRUE(put(*repository, version));
   EXPECT_LT(repository->stat()->disk_bytes, 20'000'000u + (1 << 20));
   EXPECT_TRUE(std::filesystem::is_empty(folder / "store/incoming"));
+
+  version = make_version("net", test_id(2), architecture, nullptr, {}, random);
+  version.bytes.front().back() ^= std::byte{1};
+  const auto unlike = put(*repository, version);
+  ASSERT_FALSE(unlike);
+  EXPECT_EQ(unlike.error().code(), Code::corrupt) << unlike.error().message();
 }
 
 TEST(RocksFolder, HalfWrittenTablesGoWhenTheOwnerOpens) {
