@@ -45,20 +45,28 @@ Status measure_peers(const CheckpointOptions& options, Report& report) {
   return {};
 }
 
+/// Where there are no network namespaces, the reason is told instead.
+Status measure_link_or_skip(const CheckpointOptions& options, Report& report) {
+  const Status link = measure_link(options, report);
+  if (link || link.error().code() != Code::unavailable) return link;
+  for (const char* ratio : {"group_vs_link", "lost_host_vs_link"}) report.skip(ratio, link.error().message());
+  return {};
+}
+
+struct Part {
+  std::string_view name;
+  Status (*measure)(const CheckpointOptions& options, Report& report);
+};
+constexpr Part kParts[] = {{"alone", measure_alone},   {"peers", measure_peers},       {"layers", measure_layers},
+                           {"groups", measure_groups}, {"link", measure_link_or_skip}, {"ranks", measure_ranks},
+                           {"flush", measure_flush},   {"figures", measure_figures},   {"waste", measure_waste}};
+
 Status measure(const CheckpointOptions& options, Report& report) {
-  FRESHET_TRY(measure_alone(options, report));
-  FRESHET_TRY(measure_peers(options, report));
-  FRESHET_TRY(measure_layers(options, report));
-  FRESHET_TRY(measure_groups(options, report));
-  if (const Status link = measure_link(options, report); !link) {
-    if (link.error().code() != Code::unavailable) return link;
-    for (const char* ratio : {"group_vs_link", "lost_host_vs_link"}) report.skip(ratio, link.error().message());
+  for (const Part& part : kParts) {
+    if (options.only.empty() || options.only == part.name) FRESHET_TRY(part.measure(options, report));
   }
-  FRESHET_TRY(measure_ranks(options, report));
   report.skip("a_replaced_rank", "not measured: ranks do not come back into a running job");
-  FRESHET_TRY(measure_flush(options, report));
-  FRESHET_TRY(measure_figures(options, report));
-  return measure_waste(options, report);
+  return {};
 }
 
 }  // namespace
@@ -73,6 +81,9 @@ int main(int count, char** words) {
       .about = "For how long a rank stands still for a checkpoint, until each level has it, and until it is back",
       .options = options,
       .add_options = [&](CLI::App& app) {
+        std::vector<std::string> parts;
+        for (const Part& part : kParts) parts.emplace_back(part.name);
+        app.add_option("--only", options.only, "One part of the measurement")->check(CLI::IsMember(parts));
         app.add_option("--folder", options.folder, "Where shards and files are made");
         app.add_option("--veloc", options.veloc,
                        "Where a VELOC is installed (include/veloc.h, lib/libveloc-client.so)");

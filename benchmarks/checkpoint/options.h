@@ -10,6 +10,7 @@ namespace freshet::benchmarks {
 
 struct CheckpointOptions : CommonOptions {
   std::string folder = std::filesystem::temp_directory_path();  ///< On the disk that is measured.
+  std::string only;                                             ///< The part that is measured; empty: all.
   std::string veloc;                                            ///< Where a VELOC is installed; empty: none.
   std::string redset;                                           ///< The same of redset.
   std::string python;                                           ///< A Python that has torch.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "core/base/clock.h"
 #include "core/base/format.h"
@@ -12,6 +13,8 @@ namespace freshet::levels {
 namespace {
 
 constexpr std::uint64_t kCachedBytesMax = std::uint64_t{1} << 30;
+/// Of memory that the next put() uses again.
+constexpr std::uint64_t kRoomBytesMax = std::uint64_t{1} << 30;
 
 std::uint32_t ranks_of(const Manifest& manifest) {
   for (const auto& [key, value] : manifest.tags) {
@@ -150,13 +153,19 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
   FRESHET_ASSIGN(std::optional<Draft> draft, draft_of(version));
   if (!draft) return {};
   const auto in_graph = draft->manifest.architecture->tensors();
-  std::map<std::uint32_t, std::vector<std::byte>> fresh;
+  std::map<std::uint32_t, Bytes> fresh;
+  auto rooms = std::exchange(rooms_, {});
   std::uint64_t to_read = 0;
   for (const std::uint32_t at : draft->fresh) to_read += in_graph[at].bytes();
   std::uint64_t read = 0;
   bool told = false;
   for (const std::uint32_t at : draft->fresh) {
-    std::vector<std::byte> bytes(in_graph[at].bytes());
+    const std::uint64_t tensor_bytes = in_graph[at].bytes();
+    Room& room = rooms[at];
+    if (room.bytes != tensor_bytes) {
+      room = {.memory = std::make_unique_for_overwrite<std::byte[]>(tensor_bytes), .bytes = tensor_bytes};
+    }
+    const MutableBytes bytes(room.memory.get(), room.bytes);
     if (!bytes.empty()) {
       const WantedPiece wanted{.piece = {.tensor = draft->in_table[at],
                                          .count = 1,
@@ -172,7 +181,7 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
       told = true;
       if (half) half();
     }
-    if (!inherit_equal(*draft, at, digest_of(bytes))) fresh.emplace(at, std::move(bytes));
+    if (!inherit_equal(*draft, at, digest_of(bytes))) fresh.emplace(at, bytes);
   }
   if (!told && half) half();
   Manifest& manifest = draft->manifest;
@@ -181,9 +190,12 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
     const auto at = fresh.find(tensor);
     if (at == fresh.end()) return fail(Code::corrupt, format("the repository lost {}", in_graph[tensor].name));
     if (is_paced_) FRESHET_TRY(pace.wait_for(at->second.size(), stop));
-    return Bytes(at->second);
+    return at->second;
   };
   FRESHET_ASSIGN(const VersionName name, repository_->put(manifest, bytes_of_tensor, {}));
+  std::uint64_t room_bytes = 0;
+  for (const auto& [tensor, room] : rooms) room_bytes += room.bytes;
+  if (room_bytes <= kRoomBytesMax) rooms_ = std::move(rooms);
   return note_stored(*draft, name, version);
 }
 

@@ -87,6 +87,13 @@ class ExternalLevel {
   bool learned_ = false;  ///< newest_ and known_ are the repository's. False after a put that failed.
   std::optional<std::pair<VersionId, VersionName>> newest_;
   std::map<std::string, Known, std::less<>> known_;
+  struct Room {
+    std::unique_ptr<std::byte[]> memory;
+    std::uint64_t bytes = 0;
+  };
+  /// What a put() held its tensors in, for the next one: new memory is cleared by the kernel, page by page, which takes
+  /// longer than to read a tensor into it. By index in the architecture.
+  std::map<std::uint32_t, Room> rooms_;
 
   mutable Mutex mutex_;
   std::optional<VersionRecord> record_ FRESHET_GUARDED_BY(mutex_);
