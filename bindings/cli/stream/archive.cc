@@ -108,7 +108,8 @@ class Archive {
     if (!in_store || (opened ? !is_owner() : !is_missing)) return opened.map([](const OpenedRepository&) {});
     return fail(
         Code::failed_precondition,
-        format("{}, and an archive serves no bucket and no pool: start `freshet provider --repo {} --listen ADDRESS` first",
+        format("{}, and an archive serves no bucket and no pool: start `freshet provider --repo {} --listen ADDRESS` "
+               "first",
                opened ? program_.repository + " has no provider" : opened.error().message(), program_.repository));
   }
 

@@ -151,7 +151,8 @@ TEST_P(BucketProvider, AnOwnerThatWasStoppedStandsByWhenItWakes) {
 }
 
 TEST_P(BucketProvider, ErrorsNameWhatIsMissing) {
-  const Ended archived = run({"archive", "net", "--at", "tcp://127.0.0.1:9", "--repo", place_.owner}, place_.owner_keys);
+  const Ended archived =
+      run({"archive", "net", "--at", "tcp://127.0.0.1:9", "--repo", place_.owner}, place_.owner_keys);
   EXPECT_NE(archived.exit_code, 0);
   EXPECT_THAT(archived.err, HasSubstr("start `freshet provider"));
   const Ended nothing = run({"repo", "ls", "--repo", place_.reader}, place_.reader_keys);
