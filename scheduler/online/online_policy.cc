@@ -30,10 +30,9 @@ constexpr double kSurprise = 3;  ///< Standard errors by which the trend fell be
 // is usual, summed up.
 constexpr double kExcessMax = 4;  ///< Of one row.
 constexpr double kExcessUsual = 0.5;
-constexpr double kExcessLimit = 10;        ///< Of the sum, so that it is soon forgotten.
-constexpr double kAlarm = 3;               ///< A publish waits while the sum is above.
-constexpr double kBreak = 8;               ///< The run has left its ways.
-constexpr std::int64_t kSuspectRows = 25;  ///< A version so shortly before that may have been hurt already.
+constexpr double kExcessLimit = 10;  ///< Of the sum, so that it is soon forgotten.
+constexpr double kAlarm = 3;         ///< A publish waits while the sum is above.
+constexpr double kBreak = 8;         ///< The run has left its ways.
 
 /// What of `difference` is beyond chance.
 double significant(double difference, double error) {
@@ -46,9 +45,7 @@ double significant(double difference, double error) {
 void OnlinePolicy::learn(double loss) {
   const double taken = trend_.push(loss);
   record_.push(taken);
-  const double raw = std::isnan(taken) ? taken : loss;
-  newest_[static_cast<std::size_t>(row()) % newest_.size()] = raw;
-  watch_served(raw);
+  watch_served(std::isnan(taken) ? taken : loss);
   if (row() == kEarlyRow) early_level_ = trend_.level();
 }
 
@@ -64,29 +61,28 @@ void OnlinePolicy::published() {
   served_level_.reset();
   if (local) served_level_ = local->level;
   served_window_ = {.reach = kReachMax};
-  served_suspect_ = false;
+  own_loss_.reset();
+  served_hurt_ = false;
   usual_row_ = row();
   excess_ = 0;
   next_look_ = row() + 1;
 }
 
 void OnlinePolicy::watch_served(double loss) {
-  if (served_suspect_ && row() <= served_row_ + kSuspectRows) served_level_ = mean_of_neighbours();
   if (!served_level_) return;
-  const double noise = std::max(trend_.noise(), 1e-300);
   if (std::isfinite(loss)) {
+    if (row() == served_row_ + 1) own_loss_ = loss;
+    const double noise = std::max(trend_.noise(), 1e-300);
     const double excess = std::clamp((loss - *served_level_) / noise, -kExcessMax, kExcessMax);
     excess_ = std::clamp(excess_ + excess - kExcessUsual, 0.0, kExcessLimit);
   }
   if (excess_ <= 0) usual_row_ = row();
   if (excess_ <= kBreak || served_window_.last < std::numeric_limits<std::int64_t>::max()) return;
   // The run left its ways after usual_row_.
-  if (usual_row_ - served_row_ > kSuspectRows) {
-    served_window_.last = usual_row_;
-  } else {
-    served_suspect_ = true;
-    served_window_.last = served_row_;
-  }
+  served_window_.last = usual_row_;
+  if (usual_row_ > served_row_ || !own_loss_) return;
+  served_level_ = (*served_level_ + *own_loss_) / 2;
+  served_hurt_ = true;
 }
 
 bool OnlinePolicy::alarmed() const { return excess_ > kAlarm; }
@@ -111,21 +107,8 @@ void OnlinePolicy::refit_if_old() {
   if (age >= std::max(1.0, kRefitShare * static_cast<double>(row()))) outlook_.fit(record_.blocks(), row());
 }
 
-std::optional<double> OnlinePolicy::mean_of_neighbours() const {
-  double sum = 0;
-  double rows = 0;
-  const std::int64_t last = std::min(row(), served_row_ + kSuspectRows);
-  for (std::int64_t r = std::max<std::int64_t>(1, served_row_ - kSuspectRows); r <= last; ++r) {
-    const double loss = newest_[static_cast<std::size_t>(r) % newest_.size()];
-    if (!std::isfinite(loss)) continue;
-    sum += loss;
-    rows += 1;
-  }
-  return rows > 0 ? std::optional(sum / rows) : std::nullopt;
-}
-
 std::optional<double> OnlinePolicy::served_level(double reach) {
-  if (served_suspect_) return served_level_;
+  if (served_hurt_) return served_level_;
   if (row() - served_row_ < LossRecord::kRecentRows - static_cast<std::int64_t>(reach)) {
     LossRecord::Window window = served_window_;
     window.reach = std::min(window.reach, reach);

@@ -22,15 +22,15 @@
 ///     tenths of the loss if that is less.
 ///  5. While the newest losses lie above the served version's by more than chance (Page's test), nothing is published.
 ///     If that goes on, the run has left its ways (a restart, a divergence), and rows after it say nothing about the
-///     served version; one published just before is taken for the mean of its neighbours, since its own loss may have
-///     been luck.
+///     served version: it stays until the loss is below its level again. Where no row after it was usual, either
+///     that version was hurt itself or only the batch after it: a row's loss is computed before its update, so the next
+///     row's loss is the version's own. The mean of both guesses is then taken for its level.
 ///
 /// Deterministic: the same rows and situations give the same decisions. No I/O, no clock; memory is bounded. Between
 /// decisions a row costs some hundred nanoseconds; rows at which a decision is weighed (their number between two
 /// publishes grows with the logarithm of the interval) cost some ten microseconds, or a few hundred when the outlook is
 /// fitted again.
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -77,7 +77,6 @@ class OnlinePolicy {
   bool weigh(const Situation& situation);
   void refit_if_old();
   std::optional<double> served_level(double reach);
-  std::optional<double> mean_of_neighbours() const;
   bool say(bool publish, std::string_view reason);
 
   LossTrend trend_;
@@ -89,14 +88,12 @@ class OnlinePolicy {
   std::optional<double> served_level_;  ///< As last estimated; kept when its rows are no longer in the record.
   LossRecord::Window served_window_;    ///< Rows beyond it say nothing about the served version.
   std::int64_t usual_row_ = 0;          ///< The newest row without excess.
-  /// The run left its ways so soon after the served version that its neighbours' mean, spikes and all, is the better
-  /// guess at it.
-  bool served_suspect_ = false;
-  std::array<double, 64> newest_{};  ///< Losses as they came; row r is at r % 64.
-  double excess_ = 0;                ///< Of the newest losses over the served level, in units of the noise.
-  double usual_interval_ = 0;        ///< Rows, on average of late; 0: not known.
-  double early_level_ = 0;           ///< Where the run began.
-  std::int64_t next_look_ = 0;       ///< No row before is weighed, unless the loss surprises.
+  std::optional<double> own_loss_;      ///< Of the row after the served one, which is computed with its parameters.
+  bool served_hurt_ = false;            ///< The run left its ways with the served version; no row says how it does.
+  double excess_ = 0;                   ///< Of the newest losses over the served level, in units of the noise.
+  double usual_interval_ = 0;           ///< Rows, on average of late; 0: not known.
+  double early_level_ = 0;              ///< Where the run began.
+  std::int64_t next_look_ = 0;          ///< No row before is weighed, unless the loss surprises.
   double level_looked_at_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -129,6 +130,45 @@ TEST(OnlineSchedule, ARecoveredRunIsPublishedAgain) {
   const PublishRows rows = decisions(clock_of(50, 1200, 1, 8000), losses);
   EXPECT_GT(std::count_if(rows.begin(), rows.end(), [](std::int64_t row) { return row > 520; }), 3);
   EXPECT_EQ(std::count_if(rows.begin(), rows.end(), [](std::int64_t row) { return row > 404 && row <= 500; }), 0);
+}
+
+/// A warm restart: after `row`, the loss is higher by 1, and falls back within 400 rows.
+std::vector<double> restarted(std::vector<double> losses, std::int64_t row) {
+  for (auto i = static_cast<std::size_t>(row); i < losses.size(); ++i) {
+    const double share = std::min(1.0, static_cast<double>(i - static_cast<std::size_t>(row)) / 400);
+    losses[i] += 0.5 + 0.5 * std::cos(M_PI * share);
+  }
+  return losses;
+}
+
+TEST(OnlineSchedule, AWarmRestartDoesNotReplaceTheVersionBeforeIt) {
+  // Cheap publishes come every few rows, so that the last one is always shortly before the jump.
+  const ReplayClock clock = clock_of(100, 1600, 0.2, 8000);
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    const std::vector<double> losses = restarted(decaying(1600, 0.02, seed), 900);
+    const std::vector<double> trend = restarted(decaying(1600, 0, 1), 900);
+    const PublishRows rows = decisions(clock, losses);
+    const auto after = std::upper_bound(rows.begin(), rows.end(), 910);
+    ASSERT_NE(after, rows.end()) << "seed " << seed;
+    ASSERT_NE(after, rows.begin()) << "seed " << seed;
+    const double served = trend[static_cast<std::size_t>(after[-1] - 1)];
+    EXPECT_LE(trend[static_cast<std::size_t>(*after - 1)], served + 0.04) << "seed " << seed << ", row " << *after;
+    EXPECT_GT(rows.end() - after, 20) << "seed " << seed;
+  }
+}
+
+TEST(OnlineSchedule, AVersionWhoseOwnBatchIsTheFirstHighOneIsReplaced) {
+  // A row's loss is computed before its update, so the version of a row shows itself in the next row's loss.
+  const ReplayClock clock = clock_of(100, 1600, 0.2, 8000);
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    const std::vector<double> usual = decaying(1600, 0.02, seed);
+    const PublishRows before = decisions(clock, usual);
+    const std::int64_t hurt = *std::lower_bound(before.begin(), before.end(), 900);
+    const PublishRows rows = decisions(clock, restarted(usual, hurt));
+    const auto next = std::upper_bound(rows.begin(), rows.end(), hurt + 10);
+    ASSERT_NE(next, rows.end()) << "seed " << seed;
+    EXPECT_LT(*next, hurt + 200) << "seed " << seed;
+  }
 }
 
 TEST(OnlineSchedule, MissingLossesAreSurvived) {
