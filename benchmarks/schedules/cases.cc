@@ -32,7 +32,7 @@ Result<Case> make_case(const LearningCurve& curve, Group group, const Price& pri
               .group = group,
               .overfits = curve.name.find("overfit") != std::string::npos,
               .loss = curve.loss,
-              .trend = centred_mean(curve.eval_loss, kTrendRows),
+              .trend = trend_of(curve.eval_loss, kTrendRows),
               .clock = clock,
               .epoch_rows = epoch_rows};
 }

@@ -22,7 +22,7 @@ struct Case {
   Group group = Group::synthetic;
   bool overfits = false;  ///< Its held-out loss rises while the training loss falls, which nobody is told.
   std::vector<double> loss;
-  std::vector<double> trend;  ///< The cost of each row's version: the centred mean of 51 eval losses.
+  std::vector<double> trend;  ///< The cost of each row's version: trend_of() the eval losses.
   ReplayClock clock;
   std::int64_t epoch_rows = 0;
 };

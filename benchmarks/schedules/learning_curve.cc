@@ -6,12 +6,14 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {
 
+constexpr double kAlike = 5;  ///< Scatters within which two rows' losses count as alike.
 constexpr const char* kHeader = "step,loss,eval_loss";
 
 struct Row {
@@ -31,6 +33,22 @@ bool parse_row(const std::string& line, Row& row) {
     at = rest;
   }
   return at == end;
+}
+
+double middle_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// The standard deviation of what is normal among them, by the median of the distances from their median. Infinite for
+/// fewer than half of `reach` values, which say too little.
+double usual_scatter(std::span<const double> values, std::size_t reach) {
+  if (2 * values.size() < reach) return std::numeric_limits<double>::infinity();
+  std::vector<double> distances(values.begin(), values.end());
+  const double middle = middle_of(distances);
+  for (double& distance : distances) distance = std::fabs(distance - middle);
+  return 1.4826 * middle_of(std::move(distances));
 }
 
 }  // namespace
@@ -82,6 +100,26 @@ std::vector<double> centred_mean(std::span<const double> values, std::size_t wid
     means.push_back(sum / static_cast<double>(last - first + 1));
   }
   return means;
+}
+
+std::vector<double> trend_of(std::span<const double> values, std::size_t width) {
+  const std::size_t reach = width / 2;
+  std::vector<double> trend;
+  trend.reserve(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t first = i - std::min(i, reach);
+    const std::size_t last = std::min(values.size() - 1, i + reach);
+    const double like = kAlike * std::min(usual_scatter(values.subspan(first, i - first + 1), reach),
+                                          usual_scatter(values.subspan(i, last - i + 1), reach));
+    double sum = 0, count = 0;
+    for (std::size_t j = first; j <= last; ++j) {
+      if (std::fabs(values[j] - values[i]) > like) continue;
+      sum += values[j];
+      ++count;
+    }
+    trend.push_back(sum / count);
+  }
+  return trend;
 }
 
 }  // namespace freshet::benchmarks

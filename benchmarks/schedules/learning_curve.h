@@ -24,8 +24,13 @@ Result<LearningCurve> read_curve(const std::string& path);
 /// Every `.csv` of the folder, sorted by name. not_found when there is none.
 Result<std::vector<LearningCurve>> read_curves(const std::string& folder);
 
-/// The mean of the `width` values about each one (of fewer where the list ends). What is lucky in a single row is gone,
-/// so no schedule gains by having picked it. REQUIRES: width is odd.
+/// The mean of the `width` values about each one (of fewer where the list ends). REQUIRES: width is odd.
 std::vector<double> centred_mean(std::span<const double> values, std::size_t width);
+
+/// As centred_mean(), but of those values alone that are like the one in the middle: no farther from it than five times
+/// the scatter of the side that scatters less (Lee's sigma filter). What is lucky in a single row is gone, so no
+/// schedule gains by having picked it; and a jump of the loss is not charged to the versions before it, nor its end to
+/// those after it. REQUIRES: width is odd, all values are finite.
+std::vector<double> trend_of(std::span<const double> values, std::size_t width);
 
 }  // namespace freshet::benchmarks

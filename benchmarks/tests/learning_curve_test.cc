@@ -102,6 +102,21 @@ TEST(CentredMean, IsTheMeanOfWhatLiesWithinReach) {
   }
 }
 
+TEST(TrendOf, SmearsNoJumpAndPicksNoLuckyRow) {
+  std::mt19937_64 random(12);
+  std::normal_distribution<double> normal;
+  std::vector<double> values;
+  for (int row = 0; row < 400; ++row) values.push_back((row < 200 ? 1.0 : 2.0) - 1e-4 * row + 0.01 * normal(random));
+  values[100] = 1.5;  // A version that really is so bad.
+  const std::vector<double> trend = trend_of(values, kTrendRows);
+  for (int row = 0; row < 400; ++row) {
+    if (row == 100) continue;
+    const double expected = (row < 200 ? 1.0 : 2.0) - 1e-4 * row;
+    EXPECT_NEAR(trend[static_cast<std::size_t>(row)], expected, 0.01) << row;
+  }
+  EXPECT_EQ(trend[100], 1.5);
+}
+
 TEST(RecordedCurves, AreManyAndLongAndFinite) {
   EXPECT_GE(recorded().size(), 8u);
   for (const LearningCurve& curve : recorded()) {
@@ -133,7 +148,7 @@ TEST(RecordedCurves, AreThoseThatTheReadmeHasACommandFor) {
 TEST(RecordedCurves, OverfitWhereTheySaySo) {
   for (const char* name : {"digits_overfit", "text_overfit"}) {
     const LearningCurve& curve = recorded(name);
-    const std::vector<double> trend = centred_mean(curve.eval_loss, kTrendRows);
+    const std::vector<double> trend = trend_of(curve.eval_loss, kTrendRows);
     EXPECT_GT(trend.back(), 1.15 * *std::min_element(trend.begin(), trend.end())) << name;
     const std::size_t tenth = curve.loss.size() / 10;
     EXPECT_LT(mean(curve.loss, 9 * tenth, tenth), 0.8 * mean(curve.loss, 4 * tenth, tenth)) << name;
@@ -142,7 +157,7 @@ TEST(RecordedCurves, OverfitWhereTheySaySo) {
 
 TEST(RecordedCurves, DivergeAndRecoverWhereTheySaySo) {
   for (const char* name : {"digits_diverge", "text_diverge"}) {
-    const std::vector<double> trend = centred_mean(recorded(name).eval_loss, kTrendRows);
+    const std::vector<double> trend = trend_of(recorded(name).eval_loss, kTrendRows);
     const double before = trend.at(1150);
     EXPECT_GT(*std::max_element(trend.begin() + 1150, trend.begin() + 1600), 1.25 * before) << name;
     EXPECT_LT(trend.back(), before) << name;
@@ -150,7 +165,7 @@ TEST(RecordedCurves, DivergeAndRecoverWhereTheySaySo) {
 }
 
 TEST(RecordedCurves, RiseFirstWhereTheySaySo) {
-  const std::vector<double> trend = centred_mean(recorded("text_rewarm").eval_loss, kTrendRows);
+  const std::vector<double> trend = trend_of(recorded("text_rewarm").eval_loss, kTrendRows);
   const auto peak = std::max_element(trend.begin(), trend.end());
   EXPECT_GT(*peak, 1.03 * trend.front());
   EXPECT_GT(peak - trend.begin(), 300);
