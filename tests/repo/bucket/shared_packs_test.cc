@@ -39,6 +39,13 @@ class SharedPacksTest : public testing::Test {
     ASSERT_TRUE(read) << read.error().message();
     EXPECT_TRUE(there == pack);
   }
+  /// Until so many packs wait together, or did.
+  void wait_for(std::size_t packs) {
+    came_true([&] {
+      if (packs_->waiting() == packs) together_ = true;
+      return together_.load();
+    });
+  }
   std::size_t objects() const {
     return memory_->list(log::kObjectPrefix, "", kListKeysMax, deadline_in(std::chrono::minutes(1)))->objects.size();
   }
@@ -47,6 +54,7 @@ class SharedPacksTest : public testing::Test {
   const std::shared_ptr<GatedStore> store_ = std::make_shared<GatedStore>(memory_);
   std::unique_ptr<log::LogStore> log_;
   std::unique_ptr<SharedPacks> packs_;
+  std::atomic<bool> together_{false};
 };
 
 TEST_F(SharedPacksTest, PacksThatWaitTogetherShareAnObject) {
@@ -54,7 +62,7 @@ TEST_F(SharedPacksTest, PacksThatWaitTogetherShareAnObject) {
   std::atomic<std::size_t> begun{0};
   store_->before = [&](GatedStore::Call call, std::string_view key) {
     if (call != GatedStore::Call::create || !key.starts_with(log::kObjectPrefix) || ++begun > 2) return;
-    came_true([&] { return packs_->waiting() == kPacks - 2; });
+    wait_for(kPacks - 2);
   };
   std::vector<Result<SharedPacks::Where>> where(kPacks, fail(Code::unavailable, "not yet"));
   {
@@ -79,7 +87,7 @@ TEST_F(SharedPacksTest, AThreadThatMustEndEndsNoOtherWriters) {
   store_->before = [&](GatedStore::Call call, std::string_view key) {
     if (call != GatedStore::Call::create || !key.starts_with(log::kObjectPrefix)) return;
     const std::size_t number = ++begun;
-    if (number <= 2) came_true([&] { return packs_->waiting() == 2; });
+    if (number <= 2) wait_for(2);
     if (number != 3) return;
     {
       const MutexLock lock(stops_mutex);

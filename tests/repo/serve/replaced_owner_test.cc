@@ -13,7 +13,9 @@
 #include "repo/backend/backend_wrapper.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
+#include "tests/repo/serve/hooked_backend.h"
 #include "tests/repo/world.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -162,6 +164,60 @@ TEST_F(ReplacedOwner, ThreadsShareOneSearch) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(answered, kThreads);
   EXPECT_EQ(searches_, 1);
+}
+
+/// An owner that ends in order: what runs is answered, what comes later is asked of the next owner.
+TEST(EndingOwner, HearsNoNewCallsAndWaitsForRunningOnes) {
+  const TemporaryFolder folder;
+  std::mt19937_64 random(7);
+  const TestVersion version = make_version("net", test_id(1), test_architecture({64}), nullptr, {}, random);
+  const auto backend = std::make_shared<HookedBackend>(make_memory_backend());
+  const auto repository = open_or_die(std::make_unique<BackendWrapper>(backend));
+  const auto next_repository = open_or_die(make_memory_backend());
+  ASSERT_TRUE(put(*repository, version));
+  const auto serve = [&](ProviderRepository& served, const char* name) {
+    auto server = RepositoryServer::open(served, {.address = "ipc://" + folder.path() + "/" + name, .moves = true});
+    FRESHET_CHECK(server.has_value());
+    return std::move(*server);
+  };
+  auto ending = serve(*repository, "ending");
+  const auto next = serve(*next_repository, "next");
+  const auto connect = [&] {
+    RemoteRepositoryOptions options;
+    options.find_owner = [&]() -> Result<ServedOwner> {
+      return ServedOwner{.address = next->address(), .public_key = {}};
+    };
+    return connect_repository(ending->address(), std::move(options)).value();
+  };
+  const auto reader = connect();
+  const auto late = connect();
+  const VersionRecord record = reader->get({.model = "net", .number = 1}).value();
+  std::atomic<bool> goes_on{false};
+  backend->before_reads([&]() -> Status {
+    came_true([&] { return goes_on.load(); });
+    return {};
+  });
+  std::vector<std::byte> out(version.bytes[0].size());
+  const Repository::TensorRead read{.tensor = 0, .out = out};
+  std::jthread reads([&] { EXPECT_TRUE(reader->read(record, std::span(&read, 1))); });
+  ASSERT_TRUE(came_true([&] { return ending->stat().calls == 1; }));
+  std::jthread drains([&] { ending->drain(std::chrono::hours(1), {}, RepositoryServer::Until::calls_ended); });
+  // Its door is closed: from now on it hears no new calls.
+  ASSERT_TRUE(came_true([&] {
+    RemoteRepositoryOptions options;
+    options.connect = options.takeover = std::chrono::seconds(1);
+    const auto refused = connect_repository(ending->address(), std::move(options));
+    return !refused && refused.error().message().find("about to end") != std::string::npos;
+  }));
+  Result<std::vector<std::string>> models = fail(Code::unavailable, "not yet");
+  std::jthread asks([&] { models = late->models(); });
+  goes_on = true;
+  reads.join();
+  drains.join();
+  ending.reset();
+  asks.join();
+  ASSERT_TRUE(models) << models.error().message();
+  EXPECT_TRUE(models->empty()) << "the next owner's";
 }
 
 }  // namespace
