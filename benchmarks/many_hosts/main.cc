@@ -207,17 +207,31 @@ class ManyHosts {
     FRESHET_ASSIGN(Crowd workers, clients_of(address, kPutWorkers));
     FRESHET_ASSIGN(const S3Address place, parse_s3_address("s3://freshet/roundtrips"));
     FRESHET_ASSIGN(const std::unique_ptr<ObjectStore> store, open_s3_store(place));
+    constexpr double kPutsOfAll = kPutWorkers * kPutsOfOne;
     Samples roundtrip_ms;
     Samples puts_a_second;
+    Samples worker_processor;
+    Samples owner_processor;
     for (int round = -1; round < kRounds; ++round) {
       Samples ms;
-      Samples processor;
-      FRESHET_TRY(workers.run(format("put {}", kPutsOfOne), ms, processor));
-      if (round >= 0) puts_a_second.add(1e3 * kPutWorkers * kPutsOfOne / ms.median());
+      Samples of_workers;
+      Samples of_owner;
+      Samples since;  // The round before.
+      FRESHET_TRY(owner.run("processor", ms, since));
+      ms = {};
+      FRESHET_TRY(workers.run(format("put {}", kPutsOfOne), ms, of_workers));
+      const double put_ms = ms.median();
+      FRESHET_TRY(owner.run("processor", ms, of_owner));
       FRESHET_TRY(add_roundtrips(*store, round, roundtrip_ms));
+      if (round < 0) continue;  // A warm-up.
+      puts_a_second.add(1e3 * kPutsOfAll / put_ms);
+      worker_processor.add(of_workers.median() / kPutsOfAll);
+      owner_processor.add(of_owner.median() / kPutsOfAll);
     }
     report_.add_row(kPuts, "freshet_puts", "1/s", puts_a_second);
     report_.add_row(kPuts, "store_roundtrip", "ms", roundtrip_ms);
+    report_.add_row(kPuts, "worker_processor_of_a_put", "ms", worker_processor);
+    report_.add_row(kPuts, "owner_processor_of_a_put", "ms", owner_processor);
     report_.set_ratio("puts_vs_roundtrips", puts_a_second.median() * roundtrip_ms.median() / 1e3);
     return {};
   }
