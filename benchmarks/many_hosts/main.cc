@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// many_hosts: how long until a version is in a bucket, and until it is in the caller's memory again, beside boto3's
-/// transfer of the same objects; on a real object store on loopback, by one process and by several at a time.
+/// transfer of the same objects; on a real object store on loopback, by one process and by several at a time. The same
+/// of a pool of Ceph, beside `rados bench`.
 ///
 /// usage: many_hosts [--quick] [--json] [--case CASE] [--python PYTHON] [--weed WEED] [--folder DIR]
 
@@ -17,6 +18,7 @@
 #include "core/base/deadline.h"
 #include "core/base/format.h"
 #include "repo/s3/s3_store.h"
+#include "tests/support/ceph_cluster.h"
 
 namespace freshet::benchmarks {
 namespace {
@@ -81,6 +83,10 @@ class ManyHosts {
   ManyHosts(const Options& options, Report& report) : options_(options), report_(report) {}
 
   Status run() {
+    if (options_.only.empty() || options_.only == kPool) {
+      if (const Status measured = measure_pool(); !measured) report_.skip(kPool, measured.error().message());
+      if (!options_.only.empty()) return {};
+    }
     return in_new_folder(options_.folder, [this](const std::string& folder) -> Status {
       if (const Status measured = measure(folder); !measured) report_.skip("many_hosts", measured.error().message());
       return {};
@@ -276,6 +282,50 @@ class ManyHosts {
     return {};
   }
 
+  /// Rounds of ours and of `rados bench` with its own sizes, in turn, in one pool.
+  Status measure_pool() {
+    const CephCluster cluster(CephCluster::Medium::disk);
+    if (!cluster.why_not().empty()) return fail(Code::unavailable, cluster.why_not());
+    const std::uint64_t bytes = (options_.quick ? 200 : 1000) * kMB;
+    FRESHET_ASSIGN(Crowd ours, Crowd::start({{own_path(), "--worker", cluster.address("bench"),
+                                              std::to_string(kTensors), std::to_string(bytes / kTensors)}}));
+    Measured freshet;
+    Measured bench;  // The time for as many bytes.
+    for (int round = -1; round < kRounds; ++round) {
+      if (round == 0) freshet = bench = {};  // The first was a warm-up.
+      FRESHET_TRY(ours.run("store", freshet.store, freshet.store_processor));
+      FRESHET_TRY(ours.run("load", freshet.load, freshet.load_processor));
+      FRESHET_ASSIGN(const double written, bandwidth_of(cluster, {"write", "--no-cleanup"}));
+      FRESHET_ASSIGN(const double read, bandwidth_of(cluster, {"seq"}));
+      bench.store.add(static_cast<double>(bytes) / written * 1e3);
+      bench.load.add(static_cast<double>(bytes) / read * 1e3);
+      FRESHET_ASSIGN(auto cleanup,
+                     Child::start({"/usr/bin/rados", "-c", cluster.conf_file(), "-p", CephCluster::kPool, "cleanup"}));
+      static_cast<void>(cleanup->read_line(kAnswerMax));
+      std::cerr << format("many_hosts: {} round {} of {}\n", kPool, round + 1, kRounds);
+    }
+    add_rows(kPool, "freshet", freshet);
+    report_.add_row(kPool, "rados_bench_store", "ms", bench.store);
+    report_.add_row(kPool, "rados_bench_load", "ms", bench.load);
+    report_.set_ratio("store_vs_rados_bench", bench.store.median() / freshet.store.median());
+    report_.set_ratio("load_vs_rados_bench", bench.load.median() / freshet.load.median());
+    return {};
+  }
+
+  /// Bytes a second.
+  static Result<double> bandwidth_of(const CephCluster& cluster, const std::vector<std::string>& what) {
+    std::vector<std::string> words = {"/usr/bin/rados", "-c", cluster.conf_file(), "-p", CephCluster::kPool,
+                                      "bench",          "5"};
+    words.insert(words.end(), what.begin(), what.end());
+    FRESHET_ASSIGN(const auto bench, Child::start(words));
+    constexpr std::string_view kBandwidth = "Bandwidth (MB/sec):";
+    for (;;) {
+      FRESHET_ASSIGN(const std::string line, bench->read_line(kAnswerMax));
+      if (!line.starts_with(kBandwidth)) continue;
+      return std::strtod(line.c_str() + kBandwidth.size(), nullptr) * (1 << 20);
+    }
+  }
+
   void add_rows(const std::string& name, std::string_view subject, const Measured& measured) {
     report_.add_row(name, format("{}_store", subject), "ms", measured.store);
     report_.add_row(name, format("{}_load", subject), "ms", measured.load);
@@ -294,6 +344,7 @@ class ManyHosts {
   static constexpr std::size_t kSmallTensors = 10;
   static constexpr std::size_t kSmallBytes = 1000;
   static constexpr int kRoundtrips = 20;  ///< In a round.
+  static constexpr const char* kPool = "pool";
 
   const Options options_;
   Report& report_;
@@ -324,8 +375,9 @@ int main(int count, char** words) {
                             [&](CLI::App& app) {
                               app.add_option("--python", options.python, "With boto3");
                               app.add_option("--weed", options.weed, "SeaweedFS' program");
-                              app.add_option("--case", options.only,
-                                             "1_process, 4_processes, 8_processes, direct, puts or matches alone");
+                              app.add_option(
+                                  "--case", options.only,
+                                  "1_process, 4_processes, 8_processes, direct, puts, matches or pool alone");
                               app.add_option("--folder", options.folder, "Where the store keeps its objects: 25 GB");
                             }},
                        [&](Report& report) { return ManyHosts(options, report).run(); });

@@ -13,6 +13,7 @@
 #include "core/base/format.h"
 #include "repo/bucket/bucket_backend.h"
 #include "repo/files/import.h"
+#include "repo/rados/rados_store.h"
 #include "repo/s3/s3_store.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
@@ -32,6 +33,12 @@ double processor_ms() {
 }
 
 Result<std::unique_ptr<ProviderRepository>> open_place(const std::string& place) {
+  if (is_rados_address(place)) {
+    FRESHET_ASSIGN(const RadosAddress pool, parse_rados_address(place));
+    FRESHET_ASSIGN(std::shared_ptr<ObjectStore> store, open_rados_store(pool));
+    FRESHET_ASSIGN(std::unique_ptr<Backend> backend, open_bucket_backend(std::move(store), {}));
+    return ProviderRepository::open(std::move(backend), {});
+  }
   if (!is_s3_address(place)) {
     FRESHET_ASSIGN(std::unique_ptr<Backend> folder, open_rocks_backend({.folder = place}));
     return ProviderRepository::open(std::move(folder), {});
@@ -64,7 +71,7 @@ class BucketWorker {
   }
 
   Status open(const std::string& place) {
-    if (is_s3_address(place)) {
+    if (is_s3_address(place) || is_rados_address(place)) {
       FRESHET_ASSIGN(repository_, open_place(place));
     } else {
       FRESHET_ASSIGN(repository_, connect_repository(place));

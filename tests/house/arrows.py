@@ -20,9 +20,10 @@ SEES = {
     "bindings": {"core", "transport", "repo", "predictor", "scheduler", "bindings"},
     "examples": {"core", "transport", "repo", "predictor", "scheduler", "bindings", "examples"},
 }
-# Tests and benchmarks may look at anything but each other, with two exceptions: the lab of network namespaces and the slow
-# folder serve both, and the tests of a benchmark or an example (benchmarks/tests, examples/*/tests) see what it sees.
-LABS = ("tests/support/net/lab/", "tests/support/slow_folder/")
+# Tests and benchmarks may look at anything but each other, with two exceptions: the lab of network namespaces, the slow
+# folder and the cluster of Ceph serve both, and the tests of a benchmark or an example (benchmarks/tests, examples/*/tests)
+# see what it sees.
+LABS = ("tests/support/net/lab/", "tests/support/slow_folder/", "tests/support/ceph_cluster.h")
 ROOMS = set(SEES)
 SEES["tests"] = ROOMS | {"tests"}
 SEES["benchmarks"] = ROOMS | {"benchmarks"}
