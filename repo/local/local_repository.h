@@ -168,7 +168,6 @@ class LocalRepository::Impl {
   Status write_segment(BlobWriter& writer, NewSegment& segment, const Manifest& manifest, Bytes bytes);
   Status store_blobs(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
   void end(const PutInProgress& put);
-  Status check_given_number(const Manifest& manifest, const PutOptions& options) const;
   Status admit(Manifest& manifest, const PutOptions& options) const;
   /// What one provider of several asks of a put besides (repo/local/provider.cc).
   Status admit_placed(const Manifest& manifest, const Placed& placed) const;
@@ -182,7 +181,6 @@ class LocalRepository::Impl {
   // The last step, in repo/local/put/commit.cc: one batch, and one sync, for all puts that wait for it.
   Status commit_put(PutInProgress& put);
   /// REQUIRES: `committing` is true. `turn` is free while the batch is on its way.
-  Status check_circle(const Manifest& manifest) const;
   void commit_queued() FRESHET_REQUIRES(turn);
   /// What the puts of a batch have taken so far.
   struct Taken {

@@ -30,7 +30,7 @@ LARGER = {
     ("repo/serve/server/server_machine.h", "ServerMachine"): (49, FIELDS_MAX),
     ("core/gpu/host_world.h", "World"): (41, FIELDS_MAX),
     # The shell that puts a server's parts together.
-    ("repo/serve/server.cc", "Server"): (METHODS_MAX, 32),
+    ("repo/serve/server.cc", "Server"): (METHODS_MAX, 33),
 }
 
 # What is no part of a declaration, and what may stand beside one.

@@ -56,12 +56,6 @@ std::vector<std::shared_ptr<const Architecture>> architectures_of(const std::vec
 
 }  // namespace
 
-Status LocalRepository::Impl::check_circle(const Manifest& manifest) const {
-  const MutexLock lock(known.mutex);
-  if (!known.catalog.forest()->closes_circle(manifest.id, *manifest.ancestor)) return {};
-  return fail(Code::invalid_argument, "the version would descend from itself");
-}
-
 Status LocalRepository::Impl::commit_put(PutInProgress& put) {
   const MutexLock lock(turn);
   queue.push_back(&put);

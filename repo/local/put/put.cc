@@ -110,6 +110,21 @@ std::map<std::uint32_t, const BroughtTensor*> brought_of(const PutInProgress& pu
   return whole;
 }
 
+Status check_circle(const LockedCatalog& known, const Manifest& manifest) {
+  const MutexLock lock(known.mutex);
+  if (!known.catalog.forest()->closes_circle(manifest.id, *manifest.ancestor)) return {};
+  return fail(Code::invalid_argument, "the version would descend from itself");
+}
+
+Status check_given_number(const LocalRepository::Impl& impl, const Manifest& manifest,
+                          const Repository::PutOptions& options) {
+  const VersionName& name = manifest.name;
+  if (name.number <= kGivenNumberMax) return {};
+  FRESHET_ASSIGN(const bool is_shared, impl.is_one_of_several());
+  if (options.placed && is_shared && name.number <= kVersionNumberMax) return {};
+  return fail(Code::invalid_argument, format("number {} of {} is above {}", name.number, name.model, kGivenNumberMax));
+}
+
 }  // namespace
 
 std::string blob_key(const NewSegment& segment) {
@@ -147,19 +162,11 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
       FRESHET_ASSIGN(manifest.name.number, number_after(manifest.name.model, high_water));
     }
   }
-  if (manifest.ancestor) FRESHET_TRY(check_circle(manifest));
+  if (manifest.ancestor) FRESHET_TRY(check_circle(known, manifest));
   return check(manifest);
 }
 
 // Among several providers, the registrar gave the number, and looked at what was asked for.
-Status LocalRepository::Impl::check_given_number(const Manifest& manifest, const PutOptions& options) const {
-  const VersionName& name = manifest.name;
-  if (name.number <= kGivenNumberMax) return {};
-  FRESHET_ASSIGN(const bool is_shared, is_one_of_several());
-  if (options.placed && is_shared && name.number <= kVersionNumberMax) return {};
-  return fail(Code::invalid_argument, format("number {} of {} is above {}", name.number, name.model, kGivenNumberMax));
-}
-
 bool LocalRepository::Impl::is_in_flight(const PutInProgress& put) const {
   if (versions_in_flight.count(put.manifest.id) != 0) return true;
   if (segments_in_flight.empty()) return false;
@@ -315,7 +322,7 @@ Result<VersionName> LocalRepository::put_brought(const Manifest& manifest,
                                                  const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                                  PutOptions options, std::span<const BroughtTensor> brought) {
   const StopInterrupts stops(options.stop);
-  FRESHET_TRY(impl_->check_given_number(manifest, options));
+  FRESHET_TRY(check_given_number(*impl_, manifest, options));
   FRESHET_TRY(impl_->prove_equal(manifest, options));
   for (int tries = 1;; ++tries) {
     PutInProgress put{.manifest = manifest, .options = options, .brought = brought};
@@ -331,7 +338,7 @@ Result<VersionName> LocalRepository::put_brought(const Manifest& manifest,
 
 Result<std::vector<std::uint32_t>> LocalRepository::wanted(const Manifest& given, const PutOptions& options) const {
   Manifest manifest = given;
-  FRESHET_TRY(impl_->check_given_number(manifest, options));
+  FRESHET_TRY(check_given_number(*impl_, manifest, options));
   FRESHET_TRY(impl_->admit(manifest, options));
   std::vector<std::uint32_t> tensors;
   if (!options.has_weights) return tensors;
