@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "repo/levels/terms/ring.h"
+
 namespace freshet::levels {
 
 void KeptShards::keep(Level level, VersionNumber number) {

@@ -111,7 +111,12 @@ void LocalRepository::Impl::commit_queued() {
     }
   }
   for (PutInProgress* put : refused) {
-    forget_blobs(*put);
+    // A version of this identity may be stored by an earlier try, or be stored yet: its blobs have the same names.
+    const bool is_known = [&] {
+      const MutexLock lock(known.mutex);
+      return known.catalog.find(put->manifest.id).has_value();
+    }();
+    if (ready && !failed && !is_known) forget_blobs(*put);
     put->ended = true;
   }
 }

@@ -195,12 +195,14 @@ Status LocalRepository::Impl::prove_equal(const Manifest& manifest, const PutOpt
 }
 
 Status LocalRepository::Impl::begin(PutInProgress& put) {
-  if (failed || backend->read_only()) {
-    const WritersTurn lock(*this);
-    FRESHET_TRY(ready_to_write());
-  }
   const MutexLock lock(turn);
   while (true) {
+    // After a batch whose answer was lost, also one of a put that this one waited for, only the records say what is
+    // stored.
+    if (failed || backend->read_only()) {
+      while (committing) committed.wait(turn);
+      FRESHET_TRY(ready_to_write());
+    }
     FRESHET_TRY(check_readable());
     FRESHET_TRY(admit(put.manifest, put.options));
     if (seeks_equal(put.options)) FRESHET_TRY(equal_contents.inherit(put.manifest));

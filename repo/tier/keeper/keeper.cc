@@ -218,8 +218,7 @@ void Keeper::Slot::give_up() {
   keeper_.slot_free_.notify_one();
 }
 
-bool Keeper::take_next(Job& job) {
-  const Time now = system_clock().now();
+bool Keeper::take_next(Job& job, Time now) {
   job = {};
   if (std::optional<std::string> due = requests_.next_due(now)) {
     job.request.path = *std::move(due);
@@ -241,9 +240,10 @@ bool Keeper::next(Job& job) {
   ++slots_taken_;
   for (;;) {
     if (stop_.load()) return false;
-    if (has_stock_ && take_next(job)) break;
+    const Time now = system_clock().now();
+    if (has_stock_ && take_next(job, now)) break;
     const std::optional<Time> due = requests_.next_due_at();
-    const std::optional<Time> begins = lookahead_.begins_at(system_clock().now());
+    const std::optional<Time> begins = lookahead_.begins_at(now);
     if (has_stock_ && (due || begins)) {
       (void)changed_.wait_until(mutex_, std::min(due.value_or(Time::max()), begins.value_or(Time::max())));
     } else {

@@ -97,7 +97,7 @@ class Keeper {
   };
   /// With a slot, when it says true.
   bool next(Job& job);
-  bool take_next(Job& job) FRESHET_REQUIRES(mutex_);
+  bool take_next(Job& job, Time now) FRESHET_REQUIRES(mutex_);
   /// One of `threads` places to copy in. A worker gives its place up once its copy is written: while it waits for the
   /// disk to have the copy, and for the source to be looked at again, another one copies. So syncs come together.
   class Slot {

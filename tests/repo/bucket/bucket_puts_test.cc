@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/deadline.h"
+#include "core/base/interruption.h"
 #include "repo/bucket/brought.h"
 #include "repo/bucket/bucket_backend.h"
 #include "repo/bucket/store_caller.h"
@@ -81,6 +82,38 @@ TEST_F(BucketPuts, OneBeginsWhileTheRecordOfAnotherIsOnItsWay) {
     EXPECT_TRUE(put(*repository, second));
   }
   EXPECT_TRUE(came);
+  EXPECT_EQ(repository->versions("net").value().size(), 2u);
+}
+
+/// The record of the first try is on its way when the second one comes, its answer is lost, and it stands all the same.
+TEST_F(BucketPuts, ASecondTryThatWaitedForTheFirstErasesNothing) {
+  auto repository = open();
+  std::atomic<bool> is_sent{false};
+  std::atomic<bool> second_waits{false};
+  store_->before = [&](StoreCall call, std::string_view key) {
+    if (call == StoreCall::create && key.starts_with("log/") && !is_sent.exchange(true)) {
+      came_true([&] { return second_waits.load(); });
+    }
+  };
+  const TestVersion version = make(1);
+  {
+    const std::jthread first([&] {
+      const Interruption lost([&] { return second_waits.load(); });
+      EXPECT_FALSE(put(*repository, version));
+    });
+    came_true([&] { return is_sent.load(); });
+    const Interruption asked([&] {
+      second_waits = true;
+      return false;
+    });
+    const auto second = put(*repository, version);
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code(), Code::already_exists) << second.error().message();
+  }
+  ASSERT_TRUE(put(*repository, make(2)));
+  const auto report = repository->verify(std::nullopt, {});
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_EQ(report->corrupt.size(), 0u);
   EXPECT_EQ(repository->versions("net").value().size(), 2u);
 }
 
