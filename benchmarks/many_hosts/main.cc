@@ -228,6 +228,7 @@ class ManyHosts {
       FRESHET_TRY(workers.run(format("put {}", kPutsOfOne), ms, of_workers));
       const double put_ms = ms.median();
       FRESHET_TRY(owner.run("processor", ms, of_owner));
+      if (round == 0) roundtrip_ms = {};
       FRESHET_TRY(add_roundtrips(*store, round, roundtrip_ms));
       if (round < 0) continue;  // A warm-up.
       puts_a_second.add(1e3 * kPutsOfAll / put_ms);
