@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -44,8 +45,13 @@ Place place_in_seaweed(const std::string& name) {
           .reader_keys = environment_of(SeaweedServer::reader())};
 }
 
+CephCluster& ceph_of_providers() {
+  static CephCluster one;
+  return one;
+}
+
 Place place_in_ceph(const std::string& name) {
-  static CephCluster store;
+  const CephCluster& store = ceph_of_providers();
   return {.why_not = store.why_not(),
           .owner = store.address(name),
           .reader = store.address(name, "reader"),
@@ -171,6 +177,25 @@ TEST_P(BucketProvider, ErrorsNameWhatIsMissing) {
   EXPECT_THAT(no_right.err, HasSubstr("cannot own the repository"));
   EXPECT_THAT(no_right.err, HasSubstr("no right"));
   EXPECT_EQ(put(place_.owner, place_.owner_keys).exit_code, 0) << "without an owner, the command owns it";
+}
+
+/// librados has lines of its own for these. A command says one.
+TEST(CephErrors, AreOneLineEach) {
+  const CephCluster& store = ceph_of_providers();
+  if (!store.why_not().empty()) GTEST_SKIP() << store.why_not();
+  const std::string conf = "?conf=" + store.conf_file();
+  const std::vector<std::pair<std::string, std::string>> places = {
+      {store.address("errors", "stranger"), "the cluster refuses client.stranger"},
+      {store.address("errors", "nobody"), "the cluster refuses client.nobody"},
+      {"rados://no-such-pool/errors" + conf, "the cluster has no pool no-such-pool"},
+      {"rados://freshet/errors" + conf + ".none", "cannot be read as a ceph.conf"},
+  };
+  for (const auto& [place, reason] : places) {
+    const Ended ended = run({"repo", "ls", "--repo", place});
+    EXPECT_EQ(ended.exit_code, 1) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(reason));
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+  }
 }
 
 TEST_P(BucketProvider, TheOwnersKeyStandsInTheLog) {
