@@ -318,6 +318,12 @@ Bytes Snapshot::device_bytes(std::uint32_t tensor, const gpu::Uuid& device) cons
   return version_->device == device ? version_->device_tensors[tensor] : Bytes();
 }
 
+const detail::ReceivedDelta* Snapshot::delta(std::uint32_t tensor) const {
+  if (version_->fetched == nullptr) return nullptr;
+  const auto& deltas = version_->fetched->version().deltas;
+  return tensor < deltas.size() ? deltas[tensor].get() : nullptr;
+}
+
 std::vector<Snapshot::Piece> Snapshot::pieces() const {
   std::vector<Piece> pieces;
   for (const auto& slab : version_->slabs)

@@ -38,6 +38,7 @@ struct Uuid;
 namespace detail {
 struct ServedVersion;
 struct PinSlot;
+struct ReceivedDelta;
 }  // namespace detail
 
 /// A pinned version: all reads through a snapshot belong to this version. Empty until a first version has come.
@@ -69,6 +70,9 @@ class Snapshot {
   /// the device. Empty where they are not there (Subscriber::take_device_memory). They stay as bytes() do. A stream
   /// that reads them must have done so before the snapshot is dropped.
   Bytes device_bytes(std::uint32_t tensor, const gpu::Uuid& device) const;
+  /// For servers with tensors on a GPU (transport/subscribe/device/): the delta by which the tensor came from another
+  /// host, since Subscriber::take_device_memory. Null where it came in another way. Stays as bytes() do.
+  const detail::ReceivedDelta* delta(std::uint32_t tensor) const;
   /// not_found when the model has no tensor of that name, or it was not taken.
   Result<TensorView> tensor(std::string_view name) const;
 
@@ -268,8 +272,8 @@ class Subscriber {
 
   /// From the next version on, this process also maps the publisher's memory on that GPU, if the publisher keeps
   /// versions there (PublisherOptions::device_memory) and runs on this host as the same user:
-  /// Snapshot::device_bytes(). Versions that come in another way are not changed. One GPU a subscriber:
-  /// failed_precondition for another one. Does not wait.
+  /// Snapshot::device_bytes(). Of versions that come from another host it keeps the deltas: Snapshot::delta(). One GPU
+  /// a subscriber: failed_precondition for another one. Does not wait.
   Status take_device_memory(std::shared_ptr<gpu::Device> device);
 
   /// A descriptor for poll(), select() or epoll: readable when a version was swapped in since the descriptor was last

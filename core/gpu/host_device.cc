@@ -261,4 +261,6 @@ std::uint64_t HostPlatform::turns() const { return world_->turns(); }
 
 std::uint64_t HostPlatform::bytes_to_host() const { return world_->bytes_to_host(); }
 
+std::uint64_t HostPlatform::bytes_to_device() const { return world_->bytes_to_device(); }
+
 }  // namespace freshet::gpu

@@ -73,6 +73,8 @@ class HostPlatform final : public Platform {
 
   /// Bytes that the devices' copies, not their kernels, moved from their memory to the host's.
   std::uint64_t bytes_to_host() const;
+  /// The other way.
+  std::uint64_t bytes_to_device() const;
 
  private:
   const std::shared_ptr<host_detail::World> world_;

@@ -57,6 +57,11 @@ std::uint64_t World::bytes_to_host() {
   return bytes_to_host_;
 }
 
+std::uint64_t World::bytes_to_device() {
+  MutexLock lock(mutex_);
+  return bytes_to_device_;
+}
+
 void World::hold(bool is_held) {
   {
     MutexLock lock(mutex_);
@@ -342,6 +347,7 @@ void World::take_turn_of_copy(HostStream& stream) {
   const bool is_split = copy.bytes > kWholeCopyBytes && draw(3) == 0;
   const std::uint64_t now = is_split ? copy.bytes / 2 : copy.bytes;
   if (is_block(copy.from) && !is_block(copy.to)) bytes_to_host_ += now;
+  if (!is_block(copy.from) && is_block(copy.to)) bytes_to_device_ += now;
   is_busy_ = true;
   mutex_.unlock();
   std::memcpy(copy.to, copy.from, now);

@@ -80,6 +80,7 @@ class World {
   const HostOptions& options() const { return options_; }
   std::uint64_t turns();
   std::uint64_t bytes_to_host();
+  std::uint64_t bytes_to_device();
 
   void hold(bool is_held);
   void strike(std::size_t device);
@@ -148,6 +149,7 @@ class World {
   std::uint64_t granted_ FRESHET_GUARDED_BY(mutex_) = 0;  ///< Turns that the thread still has.
   std::uint64_t turns_ FRESHET_GUARDED_BY(mutex_) = 0;
   std::uint64_t bytes_to_host_ FRESHET_GUARDED_BY(mutex_) = 0;
+  std::uint64_t bytes_to_device_ FRESHET_GUARDED_BY(mutex_) = 0;
   bool is_busy_ FRESHET_GUARDED_BY(mutex_) = false;  ///< The thread touches memory, without the lock.
   bool is_held_ FRESHET_GUARDED_BY(mutex_) = false;
   bool ends_ FRESHET_GUARDED_BY(mutex_) = false;

@@ -5,6 +5,8 @@
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
+#include "core/delta/raw_delta.h"
+#include "core/gpu/kernels/delta_payload.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace freshet::fuzz {
@@ -20,7 +22,7 @@ Input memory_of(std::size_t bytes) {
   return memory;
 }
 
-/// Whatever is accepted can be undone, and changes no more than it says.
+/// Whatever is accepted can be undone, changes no more than it says, and can be cut for a device.
 void apply_and_revert(Bytes payload) {
   const Result<DeltaInfo> info = read_delta_info(payload);
   if (!info || info->elements > kMemoryBytesMax / word_bytes_of(info->dtype)) return;
@@ -33,6 +35,12 @@ void apply_and_revert(Bytes payload) {
   if (!applied) return;
   FRESHET_CHECK(on_other_path == memory);
   FRESHET_CHECK(count_changed_elements(info->dtype, base, memory) <= applied->changed_elements);
+  for (const std::uint32_t elements_max : {1, 100, 8192}) {
+    const auto raw = raw_delta(payload, elements_max);
+    Input by_raw = base;
+    FRESHET_CHECK(raw && apply_delta(spec, *raw, by_raw).has_value() && by_raw == memory);
+    FRESHET_CHECK(elements_max < 8192 || gpu::find_places(spec, info->elements, *raw).has_value());
+  }
   FRESHET_CHECK(revert_delta(spec, payload, memory).has_value());
   FRESHET_CHECK(memory == base);
 }

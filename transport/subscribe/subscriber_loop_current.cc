@@ -44,6 +44,7 @@ void SubscriberLoop::applied(VersionNumber number) {
 void SubscriberLoop::take_device(const std::shared_ptr<gpu::Device>& device) {
   if (device_ == nullptr) device_ = device;
   if (device_->info().uuid != device->info().uuid) return;
+  fetcher_.keep_deltas_for_device();
   // Before the publisher hears of it, and may send slabs.
   for (const auto& [session, door] : doors_) door->take_device(device_);
   machine_.take_device(device_->info().uuid.text());

@@ -107,8 +107,29 @@ void DeviceTensors::collect() {
     const bool is_larger =
         flight.table != nullptr && (spare_ == nullptr || spare_->capacity() < flight.table->capacity());
     if (is_larger) spare_ = std::move(flight.table);
+    if (flight.deltas != nullptr) {
+      check_deltas(flight);
+      spare_deltas_ = std::move(flight.deltas);
+    }
     return true;
   });
+}
+
+/// What a delta did to memory that did not have its base is nothing's: the next refresh copies the tensor. A lost
+/// device has told no results.
+void DeviceTensors::check_deltas(const Flight& flight) {
+  for (std::size_t i = 0; i < flight.delta_rows.size() && !device_->is_lost(); ++i) {
+    Row& row = rows_[flight.delta_rows[i]];
+    Status status = flight.deltas->check(i);
+    if (status) continue;
+    row.owner = std::nullopt;
+    is_mixed_ = true;
+    version_ = 0;
+    bad_delta_ = std::move(status.error()).with_context(format("tensor {} on device", row.tensor.spec.name));
+    log_line(LogLevel::warning, format("{}; somebody else wrote the tensor, or memory is damaged; the next refresh "
+                                       "copies the tensor",
+                                       bad_delta_->message()));
+  }
 }
 
 std::size_t DeviceTensors::pins() {
@@ -153,6 +174,9 @@ Result<std::vector<DeviceTensors::Change>> DeviceTensors::changes_in(const Snaps
     const Bytes near = snapshot.device_bytes(tensor, device_->info().uuid);
     changes.push_back(
         {.row = row, .tensor = tensor, .from = near.empty() ? from : near, .is_on_device = !near.empty()});
+    const detail::ReceivedDelta* const delta = snapshot.delta(tensor);
+    const bool fits = delta != nullptr && rows_[row].owner == delta->spec.base && near.empty();
+    if (fits && has_kernels_ && from.size() > kTogetherBytesMax) changes.back().delta = delta;
   }
   return changes;
 }
@@ -196,6 +220,10 @@ Result<DeviceTensors::Plan> DeviceTensors::plan(const Snapshot& snapshot, std::v
   const bool reaches_host = device_->info().kernels_reach_host;
   Plan plan;
   for (std::size_t i = 0; i < changes.size(); ++i) {
+    if (changes[i].delta != nullptr) {
+      plan.by_delta.push_back(changes[i]);
+      continue;
+    }
     const bool is_small = changes[i].from.size() <= kTogetherBytesMax && !changes[i].from.empty();
     const bool launches = has_kernels_ && is_registered[i] && (reaches_host || changes[i].is_on_device);
     (is_small && launches ? plan.together : plan.alone).push_back(changes[i]);
@@ -244,7 +272,10 @@ Result<DeviceRefresh> DeviceTensors::refresh(std::shared_ptr<const Snapshot> sna
   // A refresh that failed amid its copies may have queued all of them, and not the event.
   if (!changes.empty() || is_mixed_) {
     report.tensors = changes.size();
-    for (const Change& change : changes) report.bytes += change.from.size();
+    for (const Change& change : changes) {
+      report.bytes += change.from.size();
+      report.deltas += change.delta != nullptr ? 1 : 0;
+    }
     FRESHET_ASSIGN(Plan plan, this->plan(*snapshot, std::move(changes)));
     Flight flight{.snapshot = snapshot, .stream = stream};
     FRESHET_ASSIGN(flight.done, device_->create_event());
@@ -264,11 +295,41 @@ Result<DeviceRefresh> DeviceTensors::refresh(std::shared_ptr<const Snapshot> sna
     users_ = {stream.native};
   }
   is_mixed_ = false;
+  bad_delta_.reset();
   version_ = report.version;
   return report;
 }
 
+/// False: no tensor was touched, and each is to be copied.
+Result<bool> DeviceTensors::queue_deltas(std::span<const Change> changes, const Manifest& manifest, Flight& flight) {
+  std::vector<detail::DeltaTable::Row> rows;
+  for (const Change& change : changes) {
+    rows.push_back({.memory = static_cast<std::byte*>(rows_[change.row].tensor.address), .delta = change.delta});
+  }
+  if (rows.empty()) return true;
+  flight.deltas = std::move(spare_deltas_);
+  if (flight.deltas == nullptr || !flight.deltas->has_room_for(rows)) {
+    auto made = detail::DeltaTable::make(device_, rows);
+    flight.deltas = made ? std::move(*made) : nullptr;
+  }
+  if (flight.deltas == nullptr) return false;
+  for (const Change& change : changes) rows_[change.row].owner = std::nullopt;
+  const Status queued = flight.deltas->queue(*device_, flight.stream, rows);
+  if (!queued && queued.error().code() == Code::unsupported) {
+    has_kernels_ = false;
+    return false;
+  }
+  FRESHET_TRY(queued);
+  for (const Change& change : changes) {
+    rows_[change.row].owner = manifest.owners[change.tensor];
+    flight.delta_rows.push_back(change.row);
+  }
+  return true;
+}
+
 Status DeviceTensors::queue(const Plan& plan, const Manifest& manifest, Flight& flight) {
+  FRESHET_ASSIGN(const bool are_applied, queue_deltas(plan.by_delta, manifest, flight));
+  if (!are_applied) FRESHET_TRY(queue_alone(plan.by_delta, manifest, flight.stream));
   FRESHET_TRY(queue_alone(plan.alone, manifest, flight.stream));
   if (flight.table == nullptr) return queue_alone(plan.together, manifest, flight.stream);
   std::vector<gpu::CopyTensor> table;
@@ -338,6 +399,7 @@ Status DeviceTensors::wait(Duration at_most) {
     if (!status) break;
   }
   collect();
+  if (status && bad_delta_) return fail(*bad_delta_);
   return status;
 }
 

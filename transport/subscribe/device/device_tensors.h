@@ -10,7 +10,10 @@
 ///     tensors->use(stream);                                   // the next forward comes after the copies
 ///
 /// What is copied. A tensor is copied if another segment has its bytes than those that the device holds: the owner maps
-/// say so. A tensor of 64 KiB or less goes by a launch that copies many; a larger one by a copy of its own.
+/// say so. A tensor of 64 KiB or less goes by a launch that copies many; a larger one by a copy of its own. Where a
+/// larger tensor came from another host by a delta, and the device holds the delta's base, the delta is copied, and
+/// applied there in place. The device proves the result by the delta's sum; a wrong one is known when it has run: the
+/// log says so, and is_mixed() is true until the next refresh has copied the tensor.
 ///
 /// Order. refresh() queues its copies after all work of the streams that use() named since the refresh before. A stream
 /// that use() names waits, on the device, for the last refresh. So any number of streams may compute with the tensors.
@@ -37,6 +40,7 @@
 #include "core/gpu/device.h"
 #include "core/model/ids.h"
 #include "transport/subscribe/device/copy_table.h"
+#include "transport/subscribe/device/delta_table.h"
 #include "transport/subscribe/device/slab_registrations.h"
 #include "transport/subscriber.h"
 
@@ -52,7 +56,8 @@ struct DeviceTensor {
 struct DeviceRefresh {
   VersionNumber version = 0;
   std::uint64_t tensors = 0;  ///< Those that are copied.
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;    ///< Of these tensors.
+  std::uint64_t deltas = 0;   ///< Tensors among them to which deltas are applied.
 };
 
 /// One thread at a time; the threads that queue a forward between use() and the next refresh() are the caller's to keep
@@ -100,11 +105,13 @@ class DeviceTensors {
   bool end();
 
   /// Waits in the calling thread for the copies of all refreshes, and lets go of their versions. timed_out, cancelled.
+  /// corrupt: a delta led elsewhere, as is_mixed() says; refresh again.
   Status wait(Duration at_most);
 
   /// The version whose copies were all queued; 0: none, or is_mixed().
   VersionNumber version() const { return version_; }
-  /// True: a refresh failed amid its copies, so the tensors are of several versions. Do not compute with them.
+  /// True: a refresh failed amid its copies, or a delta led elsewhere, so the tensors are of several versions. Do not
+  /// compute with them.
   bool is_mixed() const { return is_mixed_; }
   /// The segment whose bytes the tensor holds once the copies are done; nothing: not known. REQUIRES: < size().
   const std::optional<SegmentName>& holds(std::size_t tensor) const { return rows_[tensor].owner; }
@@ -122,7 +129,8 @@ class DeviceTensors {
     std::size_t row = 0;
     std::uint32_t tensor = 0;  ///< In the model.
     Bytes from;
-    bool is_on_device = false;  ///< Where `from` lies.
+    bool is_on_device = false;                     ///< Where `from` lies.
+    const detail::ReceivedDelta* delta = nullptr;  ///< From what the row holds; null: it is copied.
   };
   /// What one refresh has on its way.
   struct Flight {
@@ -131,8 +139,11 @@ class DeviceTensors {
     gpu::StreamHandle stream;
     bool is_recorded = false;  ///< An event that was never recorded counts as done.
     std::unique_ptr<detail::CopyTable> table;
+    std::unique_ptr<detail::DeltaTable> deltas;
+    std::vector<std::size_t> delta_rows;  ///< Of this, in the order of `deltas`.
   };
   struct Plan {
+    std::vector<Change> by_delta;
     std::vector<Change> alone;     ///< Each by a copy of its own.
     std::vector<Change> together;  ///< By one launch.
   };
@@ -145,9 +156,11 @@ class DeviceTensors {
   Result<Plan> plan(const Snapshot& snapshot, std::vector<Change> changes);
   std::unique_ptr<detail::CopyTable> table_for(std::size_t rows);
   Status wait_for_users(gpu::StreamHandle stream);
+  Result<bool> queue_deltas(std::span<const Change> changes, const Manifest& manifest, Flight& flight);
   Status queue(const Plan& plan, const Manifest& manifest, Flight& flight);
   Status queue_alone(std::span<const Change> changes, const Manifest& manifest, gpu::StreamHandle stream);
   bool has_landed(Flight& flight);
+  void check_deltas(const Flight& flight);
   void collect();
 
   const std::shared_ptr<gpu::Device> device_;
@@ -166,6 +179,8 @@ class DeviceTensors {
   std::set<void*> users_;  ///< Streams that may have work with the tensors.
   std::vector<Flight> flights_;
   std::unique_ptr<detail::CopyTable> spare_;
+  std::unique_ptr<detail::DeltaTable> spare_deltas_;
+  std::optional<Error> bad_delta_;  ///< Until a refresh has copied its tensor.
 };
 
 }  // namespace freshet

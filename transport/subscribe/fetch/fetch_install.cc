@@ -282,6 +282,13 @@ void FetchInstall::prove_delta(Item& item) {
   const Content content = content_of(*job_.manifest, item.tensor);
   arena_.prove(item.segment, content);
   show_proved(item.tensor, item.segment);
+  if (options_.for_device) {
+    for_device_.resize(segments_.size());
+    const DeltaSpec spec{.dtype = job_.manifest->architecture->tensors()[item.tensor].dtype,
+                         .base = served_->manifest->owners[item.tensor],
+                         .target = content.name};
+    for_device_[item.tensor] = ReceivedDelta::make(spec, item.bytes, *item.payload);
+  }
   // What is shown is read by others.
   std::vector<std::byte> payload = job_.coming != nullptr ? *item.payload : std::move(*item.payload);
   item.payload.reset();
@@ -411,7 +418,7 @@ void FetchInstall::measure_link(Time now) {
 Result<FetchedVersion> FetchInstall::take() {
   FRESHET_CHECK(is_over() && is_quiet());
   if (error_) return fail(*error_);
-  FetchedVersion version{.manifest = job_.manifest};
+  FetchedVersion version{.manifest = job_.manifest, .segments = {}, .deltas = std::move(for_device_)};
   for (auto& segment : segments_) version.segments.push_back(*std::exchange(segment, std::nullopt));
   return version;
 }

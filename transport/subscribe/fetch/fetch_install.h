@@ -30,6 +30,7 @@
 #include "transport/subscribe/fetch/fetch_arena.h"
 #include "transport/subscribe/fetch/fetch_plan.h"
 #include "transport/subscribe/fetch/kept_deltas.h"
+#include "transport/subscribe/fetch/received_delta.h"
 
 namespace freshet::detail {
 
@@ -37,6 +38,8 @@ namespace freshet::detail {
 struct FetchedVersion {
   std::shared_ptr<const Manifest> manifest;
   std::vector<SegmentIndex> segments;
+  /// By tensor, null for one that came in another way; or none at all.
+  std::vector<std::shared_ptr<const ReceivedDelta>> deltas;
 };
 
 /// A connection to a server, and what is known of it.
@@ -63,6 +66,7 @@ class FetchInstall final : public channel::FetchSink {
     std::uint64_t payload_bytes_max = std::uint64_t{256} << 20;
     bool deltas = true;
     bool full_proof = false;                       ///< Of deltas too.
+    bool for_device = false;                       ///< Keeps deltas for a server's tensors on a device.
     Duration patience = std::chrono::seconds(10);  ///< Without a byte.
   };
   struct Job {
@@ -155,6 +159,7 @@ class FetchInstall final : public channel::FetchSink {
   std::deque<Batch> to_ask_;
   std::map<std::uint64_t, Batch> requests_;  ///< Under way.
   std::uint64_t payload_bytes_ = 0;          ///< Of deltas on their way.
+  std::vector<std::shared_ptr<const ReceivedDelta>> for_device_;
   std::size_t unproved_ = 0;
   bool started_ = false;
   bool cancelled_ = false;

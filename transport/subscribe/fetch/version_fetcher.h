@@ -66,6 +66,8 @@ class VersionFetcher {
   bool is_fetching() const { return install_ != nullptr; }
   /// From now on what a delta made is digested in full: somebody here makes wrong ones.
   void prove_deltas_in_full() { options_.install.full_proof = true; }
+  /// From the next fetch on, versions have their deltas as a device applies them.
+  void keep_deltas_for_device() { options_.install.for_device = true; }
   protocol::SessionId session() const { return session_; }  ///< Whose channel is open; 0 for none.
 
   int descriptor() const { return channel_.client != nullptr ? channel_.client->descriptor() : -1; }

@@ -36,6 +36,10 @@ class Trained {
   void train(std::size_t tensor, std::uint64_t seed) {
     values_[tensor] = test::seeded_bytes(values_[tensor].size(), seed * 1000 + tensor);
   }
+  /// Another value for one byte in so many.
+  void touch(std::size_t tensor, std::size_t first, std::size_t stride) {
+    for (std::size_t i = first; i < values_[tensor].size(); i += stride) values_[tensor][i] ^= std::byte{0x15};
+  }
   std::size_t size() const { return specs_.size(); }
   TensorSpec& spec(std::size_t tensor) { return specs_[tensor]; }
   const TensorSpec& spec(std::size_t tensor) const { return specs_[tensor]; }
