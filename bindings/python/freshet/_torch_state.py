@@ -12,6 +12,7 @@ import torch
 from . import _random_state
 from ._arrays import described, empty_of, shown, to_numpy
 from ._errors import FailedPrecondition, InvalidArgument, Unsupported
+from ._torch_arrays import _check
 from .torch import _from_numpy, _named, _to_numpy
 
 
@@ -48,19 +49,22 @@ class TrainingState:
         #: By name: dtype as C++ has it, shape, role. The module's tensors come first.
         self.described: Dict[str, Tuple[str, Tuple[int, ...], str]] = {}
 
-        def add(name: str, array: np.ndarray, role: str) -> None:
+        def add(name: str, value: Any, role: str) -> None:
             if name in self.described:
                 raise InvalidArgument(f"two tensors are called {name}")
-            self.described[name] = (*described(array, name), role)
+            if isinstance(value, torch.Tensor):  # No byte is looked at, wherever they lie.
+                _check(name, value.detach())
+                value = _to_numpy(name, torch.empty(value.shape, dtype=value.dtype))
+            self.described[name] = (*described(value, name), role)
 
         parameters = {id(parameter) for parameter in self.module.parameters()}
         for name, tensor in self.tensors().items():
-            add(name, _to_numpy(name, tensor), "weight" if id(tensor) in parameters else "buffer")
+            add(name, tensor, "weight" if id(tensor) in parameters else "buffer")
         self._state_names: List[List[str]] = []
         for at, optimizer in enumerate(self.optimizers):
             states = self._states_of(optimizer)
             for name, state in states.items():
-                add(name, _to_numpy(name, state), "optimizer")
+                add(name, state, "optimizer")
             self._state_names.append(list(states))
             add(f"optimizer/{at}/present", self._present(at, states), "optimizer")
             add(f"optimizer/{at}/lr", _rates_of(optimizer), "optimizer")
@@ -87,18 +91,18 @@ class TrainingState:
         """The tensors of the state that a step of optimizer `at` writes."""
         return self._state_names[at]
 
-    def state_of(self, at: int) -> Dict[str, np.ndarray]:
-        """The state of optimizer `at`; zeros for what it does not have yet. FailedPrecondition names state that
-        is not in `described`: no version has a place for it."""
+    def state_of(self, at: int) -> Dict[str, Any]:
+        """The state of optimizer `at`: arrays, and tensors of a GPU's memory as they are; zeros for what it does not have yet.
+        FailedPrecondition names state that is not in `described`: no version has a place for it."""
         states = self._states_of(self.optimizers[at])
         late = sorted(states.keys() - set(self._state_names[at]))
         if late:
             raise FailedPrecondition(f"tensor {late[0]}: the optimizer made it for a parameter that was frozen, or not there, when "
                                      f"Checkpoints(…) or the first publish(optimizer=…) looked; freeze parameters after that")
-        found: Dict[str, np.ndarray] = {}
+        found: Dict[str, Any] = {}
         for name in self._state_names[at]:
             if name in states:
-                found[name] = _to_numpy(name, states[name])
+                found[name] = array_of(name, states[name])
                 continue
             found[name] = empty_of(*self.described[name][:2])
             found[name].fill(0)
@@ -115,9 +119,9 @@ class TrainingState:
             found[name] = self._extra_array(name)
         return found
 
-    def beside_the_module(self) -> Dict[str, np.ndarray]:
+    def beside_the_module(self) -> Dict[str, Any]:
         """All but the module's own tensors."""
-        found: Dict[str, np.ndarray] = {}
+        found: Dict[str, Any] = {}
         for at in range(len(self.optimizers)):
             found.update(self.state_of(at))
         found.update(self.rest())
@@ -177,6 +181,11 @@ class TrainingState:
     def _extra_array(self, name: str) -> np.ndarray:
         value = self.extra[name]
         return _to_numpy(name, value) if isinstance(value, torch.Tensor) else to_numpy(value, name)
+
+
+def array_of(name: str, tensor: torch.Tensor) -> Any:
+    """The tensor itself where it lies on an NVIDIA GPU: who publishes it reads it there, in the current stream's order."""
+    return tensor if tensor.is_cuda else _to_numpy(name, tensor)
 
 
 def _rates_of(optimizer: torch.optim.Optimizer) -> np.ndarray:
