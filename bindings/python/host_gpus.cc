@@ -44,12 +44,19 @@ void HostGpus::write(std::int32_t ordinal, std::uintptr_t stream, std::uintptr_t
   take(device(ordinal).copy(gpu::StreamHandle::of(stream), reinterpret_cast<void*>(to), bytes.data(), bytes.shape(0)));
 }
 
+void HostGpus::make_wait(std::int32_t ordinal, std::uintptr_t stream, std::uintptr_t other) {
+  const gpu::Event so_far = take(device(ordinal).create_event());
+  take(device(ordinal).record(so_far, gpu::StreamHandle::of(other)));
+  take(device(ordinal).make_wait(gpu::StreamHandle::of(stream), so_far.handle()));
+}
+
 void bind_host_gpus(nb::module_& module) {
   nb::class_<HostGpus>(module, "HostGpus", "For the package's own tests.")
       .def(nb::init<std::uint64_t>(), nb::arg("seed"))
       .def("allocate", &HostGpus::allocate, nb::arg("device"), nb::arg("bytes"))
       .def("create_stream", &HostGpus::create_stream, nb::arg("device"))
       .def("write", &HostGpus::write, nb::arg("device"), nb::arg("stream"), nb::arg("to"), nb::arg("bytes").noconvert())
+      .def("make_wait", &HostGpus::make_wait, nb::arg("device"), nb::arg("stream"), nb::arg("other"))
       .def("hold", &HostGpus::hold, nb::arg("is_held"))
       .def("strike", &HostGpus::strike, nb::arg("device"));
   module.def("why_no_gpus", []() -> std::optional<std::string> {

@@ -29,6 +29,8 @@ class HostGpus {
   std::uintptr_t create_stream(std::int32_t device);
   /// Queues a copy of `bytes` to an address; they are kept.
   void write(std::int32_t device, std::uintptr_t stream, std::uintptr_t to, const ByteArray& bytes);
+  /// What `stream` gets from now on runs after all that `other` has so far.
+  void make_wait(std::int32_t device, std::uintptr_t stream, std::uintptr_t other);
   void hold(bool is_held) { host_->hold(is_held); }
   void strike(std::int32_t device) { host_->strike(static_cast<std::size_t>(device)); }
 

@@ -220,6 +220,11 @@ class Gathered:
                 self._copies.append((index, whole, again))
             self.core.add(name, dtype, shape, bytes_of(whole), roles.get(name, "weight"))
 
+    @property
+    def lent(self) -> list[Any]:
+        """What must stay until the version exists."""
+        return [placed.kept for _, placed in self._on_device if placed.is_lent]
+
     def refresh(self, only: Iterable[int] | None = None) -> None:
         """Copies again what has a copy; of `only` these tensors, where it is given."""
         wanted = None if only is None else set(only)

@@ -26,6 +26,7 @@ class OnDevice(NamedTuple):
     current: Current
     kept: Any
     refresh: Callable[[], None] | None  # Where `kept` is a copy: makes it anew, on the current stream.
+    is_lent: bool = False  # `kept` must stay until the copy is done: no stream that frees it waits.
 
 
 @functools.lru_cache(maxsize=None)
@@ -46,7 +47,14 @@ def on_device(value: Any, tensor: str, is_forced: bool) -> OnDevice | None:
             return None
         from ._torch_on_device import of_torch
         return of_torch(value, tensor)
-    if isinstance(value, (np.ndarray, np.generic)) or not hasattr(value, "__cuda_array_interface__"):
+    if isinstance(value, (np.ndarray, np.generic)):
+        return None
+    if type(value).__module__.partition(".")[0] in ("jax", "jaxlib") and hasattr(value, "__dlpack__"):
+        if not (is_forced or _has_gpus()):
+            return None
+        from ._dlpack import of_jax
+        return of_jax(value, tensor)
+    if not hasattr(value, "__cuda_array_interface__"):
         return None
     return _of_interface(value, tensor) if is_forced or _has_gpus() else None
 
@@ -89,9 +97,8 @@ def interface_of(value: Any, tensor: str) -> Interface:
 
 
 def _of_interface(value: Any, tensor: str) -> OnDevice | None:
-    """CuPy, Numba, and what else has `__cuda_array_interface__`. None where it names no stream, as JAX's version 2 of the
-    interface does: its work has no order with ours. None for read-only memory: its owner may give it to others, as JAX does with
-    an array that a function was given to keep."""
+    """CuPy, Numba, and what else has `__cuda_array_interface__`. None where it names no stream, as in version 2 of the
+    interface: its work has no order with ours. None for read-only memory: its owner may give it to others."""
     told = interface_of(value, tensor)
     if not told.has_stream or told.is_read_only:
         return None

@@ -28,6 +28,20 @@ def _arrays_of(variables: Mapping[str, Any]) -> Dict[str, np.ndarray]:
         return {path: np.asarray(keras.ops.convert_to_numpy(variable)) for path, variable in variables.items()}
 
 
+def _placed_arrays_of(variables: Mapping[str, Any]) -> Dict[str, Any]:
+    """For a publisher: what PyTorch or JAX has on a GPU stays there, and the publisher reads it in their order."""
+    backend = keras.backend.backend()
+    if backend == "torch":
+        on_gpu = {path: variable.value for path, variable in variables.items() if variable.value.is_cuda}
+    elif backend == "jax":
+        on_gpu = {path: variable.value for path, variable in variables.items()
+                  if all(device.platform == "gpu" for device in variable.value.devices())}
+    else:
+        on_gpu = {}
+    others = _arrays_of({path: variable for path, variable in variables.items() if path not in on_gpu})
+    return {path: on_gpu[path] if path in on_gpu else others[path] for path in variables}
+
+
 def _ending(names: Iterable[str], wanted: str) -> List[str]:
     """That name, or those that end with it: Keras puts the names of models before the layers' own."""
     return [name for name in names if name == wanted] or [name for name in names if name.endswith("/" + wanted)]

@@ -18,7 +18,7 @@ import numpy as np
 from ._arrays import _name_of
 from ._errors import FailedPrecondition, InvalidArgument, NotFound
 from ._graph import graph_of, with_state
-from ._keras_arrays import _arrays_of, _take, _variables_of, renamed
+from ._keras_arrays import _arrays_of, _placed_arrays_of, _take, _variables_of, renamed
 from ._keras_attach import Attached, attach
 from ._keras_graph import graph, trace, weights_of
 from ._place import place_of
@@ -241,7 +241,7 @@ class PublishCallback(keras.callbacks.Callback):
         metrics = _numbers_of(logs)
         # Asked for anew: under JAX they have no values while it trains, until the model is asked for its weights.
         variables = weights_of(self.model)
-        arrays = _arrays_of({path: variables[path] for path in self._order})
+        arrays = _placed_arrays_of({path: variables[path] for path in self._order})
         if self._with_optimizer:
             arrays.update((name, array) for name, (array, _) in self._state().items())
         tags = {_OPTIMIZERS: type(self.model.optimizer).__name__} if self._with_optimizer else None
@@ -270,7 +270,7 @@ def save_weights(model: keras.Model, name: str) -> int | None:
     told: Any = graph_of(graph(model))
     known = publisher._graph
     is_known = known is not None and known.json() == told.json()
-    return publisher.publish(_arrays_of(_variables_of(model)), graph=None if is_known else told, sync=True).version
+    return publisher.publish(_placed_arrays_of(_variables_of(model)), graph=None if is_known else told, sync=True).version
 
 
 def load_weights(model: keras.Model, name: str, layers: Iterable[str] | None = None, timeout: float | None = 10, *,

@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterable, Mapping
 
 from . import _core
 from ._arrays import Gathered, check_name
+from ._dlpack import keep_until
 from ._errors import AlreadyExists, Error, FailedPrecondition, InvalidArgument, OutOfSpace
 from ._graph import GraphLike, graph_of, pairs_of
 from ._handles import Handle, all_or_nothing, is_open_here, told_with
@@ -292,6 +293,7 @@ class Bound:
         self._fresh = False
         receipt = publisher._through(lambda: publisher._core.end(*given))
         publisher._begun = None
+        self._keep(receipt, self._gathered)
         publisher._order = self._gathered.names
         return receipt
 
@@ -325,6 +327,7 @@ class Bound:
             indices = indices_of(changed, gathered.names)
         given = whole(step, "step"), pairs_of(metrics, "metric", float), pairs_of(tags, "tag", str)
         receipt = publisher._through(lambda: publisher._core.publish(core, *given, everything, indices, architecture, sync))
+        self._keep(receipt, gathered)
         if receipt.version is None:
             publisher._skipped_graph = architecture
             return receipt
@@ -334,6 +337,10 @@ class Bound:
         if architecture is not None:
             publisher._graph = architecture
         return receipt
+
+    def _keep(self, receipt: Receipt, gathered: Gathered) -> None:
+        if receipt.version is not None and gathered.lent:
+            keep_until(self._publisher._core.wait_committed, receipt.version, gathered.lent)
 
 
 def _device_memory(given: Any) -> tuple[int, float]:
