@@ -23,6 +23,16 @@ std::vector<Input> seeds() {
             .architecture = Input(50),
             .places = {{.slab = 0, .offset = 0, .bytes = 64}, {.slab = 1, .offset = 64, .bytes = 36}},
             .slab_bytes = {64, 100}},
+      Hello{.session = 2, .model = "demo", .device = "GPU-00112233-4455-6677-8899-aabbccddeeff"},
+      Grant{.session = 2,
+            .grant = 1,
+            .number = 4,
+            .manifest = Input(100),
+            .architecture = Input(50),
+            .places = {{.slab = 0, .offset = 0, .bytes = 64}, {.slab = 0, .offset = 64, .bytes = 36}},
+            .slab_bytes = {100},
+            .device_places = {{.slab = 0, .offset = 4096, .bytes = 64}, {}},
+            .device_slab_bytes = {std::uint64_t{2} << 20}},
       Refusal{.session = 1, .request = 2, .code = Code::not_found, .message = "nothing newer"},
       Pong{.session = 1, .incarnation = 2, .newest = 3},
       UnknownSession{.session = 1},
@@ -31,6 +41,14 @@ std::vector<Input> seeds() {
   std::vector<Input> seeds;
   for (const Message& message : messages) seeds.push_back(encode(message));
   return seeds;
+}
+
+void check_places(const std::vector<SegmentPlace>& places, const std::vector<std::uint64_t>& slab_bytes) {
+  for (const SegmentPlace& place : places) {
+    FRESHET_CHECK(place.slab < slab_bytes.size());
+    FRESHET_CHECK(place.offset <= slab_bytes[place.slab]);
+    FRESHET_CHECK(place.bytes <= slab_bytes[place.slab] - place.offset);
+  }
 }
 
 }  // namespace freshet::fuzz
@@ -46,11 +64,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto again = protocol::decode(protocol::encode(*message));
   FRESHET_CHECK(again.has_value() && again->index() == message->index());
   if (const auto* grant = std::get_if<protocol::Grant>(&*message)) {
-    for (const SegmentPlace& place : grant->places) {
-      FRESHET_CHECK(place.slab < grant->slab_bytes.size());
-      FRESHET_CHECK(place.offset <= grant->slab_bytes[place.slab]);
-      FRESHET_CHECK(place.bytes <= grant->slab_bytes[place.slab] - place.offset);
-    }
+    fuzz::check_places(grant->places, grant->slab_bytes);
+    FRESHET_CHECK(grant->device_places.empty() || grant->device_places.size() == grant->places.size());
+    std::vector<SegmentPlace> on_device = grant->device_places;
+    std::erase_if(on_device, [](const SegmentPlace& place) { return place.bytes == 0; });
+    fuzz::check_places(on_device, grant->device_slab_bytes);
   }
   return 0;
 }

@@ -131,7 +131,7 @@ def seeds(corpus):
         "news": [b"\x01live", b"\x00live", b"\x01", b"\x01" + b"x" * 300],
         "answers": [b'{"id":1,"window":[1,2,3]}', b'{"id":18446744073709551616,"window":[]}', b'{"id":1,"window":"' + b"x" * 300 + b'"}',
                     b"[" * 5000],
-        "door": [knock(1, 1), knock(0, 0)],
+        "door": [knock(1, 1), knock(0, 0)] + files("door_frame_fuzz"),
     }
 
 
