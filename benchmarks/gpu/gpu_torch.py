@@ -50,8 +50,8 @@ def model_of(size, device, seed):
     module = torch.nn.Module()
     for index in range(max(1, size // (2 * elements))):
         torch.manual_seed(seed + index)
-        bits = torch.randint(-2**15, 2**15, (elements,), dtype=torch.int16)
-        parameter = torch.nn.Parameter(bits.to(device).view(torch.bfloat16), requires_grad=False)
+        bits = torch.randint(-2**15, 2**15, (elements,), dtype=torch.int16, device=device)
+        parameter = torch.nn.Parameter(bits.view(torch.bfloat16), requires_grad=False)
         module.register_parameter(f"layer{index}", parameter)
     return module
 
