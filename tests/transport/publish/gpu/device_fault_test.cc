@@ -144,6 +144,32 @@ TEST_P(DeviceFaults, ADeviceThatIsLostAmidACapture) {
   expect_served(saved->version, values);
 }
 
+/// Other programs may take all of it. The device arena then has no room, whatever its limit says.
+TEST_P(DeviceFaults, ADeviceThatIsFullLeavesTheVersionToHostMemory) {
+  device_memory_ = {.copies = 4};
+  open(seed_);
+  DeviceModel model(trainer_, {std::uint64_t{3} << 20, 100'003});
+  const gpu::Stream step = must(trainer_->create_stream());
+  std::vector<gpu::Memory> others;
+  for (std::uint64_t bytes = std::uint64_t{1} << 29; bytes >= 4096;) {
+    auto more = trainer_->allocate(bytes);
+    if (!more) {
+      ASSERT_EQ(more.error().code(), Code::out_of_space) << more.error().message();
+      bytes /= 2;
+      continue;
+    }
+    others.push_back(std::move(*more));
+  }
+  for (std::uint64_t seed = 1; seed <= 3 && !HasFailure(); ++seed) {
+    if (seed == 3) others.clear();
+    model.write(step.handle(), seed);
+    const auto receipt = publisher_->publish(model.views(step.handle()), {.step = seed});
+    ASSERT_TRUE(receipt) << receipt.error().message();
+    expect_served(receipt->version, model.values());
+    EXPECT_EQ(publisher_->stat().device_memory_why.empty(), seed == 3) << publisher_->stat().device_memory_why;
+  }
+}
+
 TEST_P(DeviceFaults, AnArenaWithoutRoomSkips) {
   open(seed_, 300'000);
   DeviceModel model(trainer_, {90'000, 5000});
