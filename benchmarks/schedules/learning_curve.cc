@@ -6,14 +6,14 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <limits>
+#include <numeric>
 
 #include "core/base/format.h"
 
 namespace freshet::benchmarks {
 namespace {
 
-constexpr double kAlike = 5;  ///< Scatters within which two rows' losses count as alike.
+constexpr double kFarApart = 5;  ///< Usual scatters between the levels before and after a jump.
 constexpr const char* kHeader = "step,loss,eval_loss";
 
 struct Row {
@@ -41,14 +41,39 @@ double middle_of(std::vector<double> values) {
   return *middle;
 }
 
-/// The standard deviation of what is normal among them, by the median of the distances from their median. Infinite for
-/// fewer than half of `reach` values, which say too little.
-double usual_scatter(std::span<const double> values, std::size_t reach) {
-  if (2 * values.size() < reach) return std::numeric_limits<double>::infinity();
+double mean_of(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// The standard deviation of what is normal among them, by the median of the distances from their median.
+double usual_scatter(std::span<const double> values) {
   std::vector<double> distances(values.begin(), values.end());
   const double middle = middle_of(distances);
   for (double& distance : distances) distance = std::fabs(distance - middle);
   return 1.4826 * middle_of(std::move(distances));
+}
+
+/// The rows with which another level begins: where the medians of the `reach` values before and from there on are far
+/// apart. Of neighbours, the row where the means are farthest apart.
+std::vector<std::size_t> jumps_of(std::span<const double> values, std::size_t reach) {
+  std::vector<std::size_t> jumps;
+  std::size_t last_far = 0;  // Of the jump at the end of the list; its row when `farthest` was found.
+  double farthest = 0;
+  for (std::size_t row = reach; row + reach <= values.size(); ++row) {
+    const auto before = values.subspan(row - reach, reach), after = values.subspan(row, reach);
+    const double scatter = std::min(usual_scatter(before), usual_scatter(after));
+    const double apart = middle_of({after.begin(), after.end()}) - middle_of({before.begin(), before.end()});
+    if (std::fabs(apart) <= kFarApart * scatter) continue;
+    const double means_apart = std::fabs(mean_of(after) - mean_of(before));
+    const bool is_another = jumps.empty() || row > last_far + 1;
+    if (is_another) jumps.push_back(row);
+    if (is_another || means_apart > farthest) {
+      jumps.back() = row;
+      farthest = means_apart;
+    }
+    last_far = row;
+  }
+  return jumps;
 }
 
 }  // namespace
@@ -104,20 +129,13 @@ std::vector<double> centred_mean(std::span<const double> values, std::size_t wid
 
 std::vector<double> trend_of(std::span<const double> values, std::size_t width) {
   const std::size_t reach = width / 2;
+  std::vector<std::size_t> ends = jumps_of(values, reach);
+  ends.push_back(values.size());
   std::vector<double> trend;
   trend.reserve(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t first = i - std::min(i, reach);
-    const std::size_t last = std::min(values.size() - 1, i + reach);
-    const double like = kAlike * std::min(usual_scatter(values.subspan(first, i - first + 1), reach),
-                                          usual_scatter(values.subspan(i, last - i + 1), reach));
-    double sum = 0, count = 0;
-    for (std::size_t j = first; j <= last; ++j) {
-      if (std::fabs(values[j] - values[i]) > like) continue;
-      sum += values[j];
-      ++count;
-    }
-    trend.push_back(sum / count);
+  for (const std::size_t end : ends) {
+    const std::vector<double> means = centred_mean(values.subspan(trend.size(), end - trend.size()), width);
+    trend.insert(trend.end(), means.begin(), means.end());
   }
   return trend;
 }
