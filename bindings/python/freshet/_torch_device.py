@@ -73,7 +73,7 @@ class DeviceCopies:
         self._named = named
         self._tables: Dict[Any, _Table] = {}
         self._not_ours: Dict[Any, bool] = {}  # Devices whose tensors PyTorch copies.
-        self.is_mixed = False  # The tensors are of several versions: a refresh failed half-way.
+        self._failed_half_way = False  # The tensors are of several versions.
         self._bind()
 
     def _bind(self) -> None:
@@ -117,10 +117,9 @@ class DeviceCopies:
                 table.core.refresh(snapshot._here(), _stream_of(device))
                 copied.update(named)
         except BaseException:
-            cores = [table.core for table in self._tables.values()]
-            self.is_mixed = any(core.is_mixed() for core in cores) or len({core.version() for core in cores}) > 1
+            self._failed_half_way = self.is_mixed or len({table.core.version() for table in self._tables.values()}) > 1
             raise
-        self.is_mixed = False
+        self._failed_half_way = False
         return [name for name in self._named if name not in copied]
 
     def use(self) -> None:
@@ -133,6 +132,11 @@ class DeviceCopies:
         """The program wrote tensors in a way that PyTorch does not count: the next refresh copies all."""
         for table in self._tables.values():
             table.core.forget(None)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Some tensors are not of the version: a refresh failed half-way, or the GPU found a wrong result after one."""
+        return self._failed_half_way or any(table.core.is_mixed() for table in self._tables.values())
 
     @property
     def may_refresh(self) -> bool:
