@@ -6,6 +6,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/interruption.h"
+#include "repo/log/log_record.h"
 
 namespace freshet::bucket {
 namespace {
@@ -64,7 +65,11 @@ struct CallOfStore {
     if (!page) return failed(std::move(page).error());
     log::Answer answer = answer_with(Kind::done);
     answer.more = page->more;
-    for (ListedObject& one : page->objects) answer.keys.push_back(std::move(one.key));
+    for (ListedObject& one : page->objects) {
+      // A pool lists names of objects that never came to be, with no bytes. A snapshot's head has some.
+      if (one.bytes == 0 && one.key.starts_with(log::kSnapshotPrefix)) continue;
+      answer.keys.push_back(std::move(one.key));
+    }
     return answer;
   }
   log::Answer operator()(const log::call::AskTime&) const {

@@ -8,6 +8,9 @@
 namespace freshet::log {
 namespace {
 
+/// The newest snapshot's name is the first one; some of the first may be of objects that never came to be.
+constexpr std::size_t kNewestNames = 32;
+
 constexpr Duration kTailCall = std::chrono::milliseconds(1500);
 /// A look is short. But a large record is on its way for longer on a slow line: each try that comes to nothing has a
 /// longer successor.
@@ -44,8 +47,8 @@ void LogTail::ask(Time now) {
   due_ = now + every_;
   switch (phase_) {
     case Phase::listing:
-      asked_[calls_.add(call::List{.prefix = std::string(kSnapshotPrefix), .after = "", .keys_max = 1}, kTailCall)] = {
-          .number = 0, .start = now};
+      asked_[calls_.add(call::List{.prefix = std::string(kSnapshotPrefix), .after = "", .keys_max = kNewestNames},
+                        kTailCall)] = {.number = 0, .start = now};
       return;
     case Phase::head:
       asked_[calls_.add(call::Get{.key = snapshot_key(snapshot_), .bytes_max = kSnapshotHeadBytesMax}, kTailCall)] = {

@@ -16,6 +16,7 @@
 #include "repo/bucket/brought.h"
 #include "repo/bucket/bucket_backend.h"
 #include "repo/bucket/store_caller.h"
+#include "repo/log/log_record.h"
 #include "repo/object_store/memory_object_store.h"
 #include "tests/repo/bucket/gated_store.h"
 #include "tests/repo/world.h"
@@ -115,6 +116,17 @@ TEST_F(BucketPuts, ASecondTryThatWaitedForTheFirstErasesNothing) {
   ASSERT_TRUE(report) << report.error().message();
   EXPECT_EQ(report->corrupt.size(), 0u);
   EXPECT_EQ(repository->versions("net").value().size(), 2u);
+}
+
+/// An owner that ended between a snapshot's name and the snapshot leaves the name alone, in a pool for ever.
+TEST_F(BucketPuts, ANameOfASnapshotThatNeverCameToBeHidesNothing) {
+  auto repository = open();
+  ASSERT_TRUE(put(*repository, make(1)));
+  repository.reset();
+  store_->phantom = log::snapshot_key(1000);
+  repository = open();
+  EXPECT_EQ(repository->versions("net").value().size(), 1u);
+  ASSERT_TRUE(put(*repository, make(2)));
 }
 
 /// Bytes of which another process said the digest are read and proved while others put.

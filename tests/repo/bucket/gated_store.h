@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -23,6 +24,7 @@ class GatedStore final : public ObjectStore {
   /// On the thread of the call, before it. Set while nobody calls.
   std::function<void(Call call, std::string_view key)> before = [](Call, std::string_view) {};
   std::string unlisted;  ///< The key of an object that no listing has. Set while nobody calls.
+  std::string phantom;   ///< Listed, though no such object came to be. Set while nobody calls.
 
   std::string_view kind() const override { return inner_->kind(); }
   std::string place() const override { return inner_->place(); }
@@ -57,6 +59,12 @@ class GatedStore final : public ObjectStore {
     if (!is_open) return fail(closed());
     Result<ObjectPage> page = inner_->list(prefix, after, keys_max, deadline);
     if (page) std::erase_if(page->objects, [this](const ListedObject& one) { return one.key == unlisted; });
+    if (page && !phantom.empty() && phantom.starts_with(prefix) && phantom > after) {
+      const auto place = std::ranges::find_if(page->objects, [this](const auto& one) { return one.key > phantom; });
+      page->objects.insert(place, {.key = phantom});
+      page->more = page->more || page->objects.size() > keys_max;
+      if (page->objects.size() > keys_max) page->objects.pop_back();
+    }
     return page;
   }
   Result<std::int64_t> now_unix_s(Time deadline) const override { return inner_->now_unix_s(deadline); }
