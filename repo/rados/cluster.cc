@@ -17,6 +17,9 @@ constexpr const char* kConnectTimeout = "8";
 /// librados makes a call wait for others beyond these, whatever its deadline is. Callers have their own limits.
 constexpr const char* kBytesInFlight = "4294967296";
 constexpr const char* kOperationsInFlight = "65536";
+/// Times 3 s: the pause between two looks for a monitor, which otherwise grows to half a minute while a cluster is
+/// away.
+constexpr const char* kLongestHunt = "1";
 
 Code code_of(int number) {
   switch (number) {
@@ -90,7 +93,8 @@ Status Cluster::open() {
   for (const auto& [option, value] :
        {std::pair("client_mount_timeout", kConnectTimeout), std::pair("rados_mon_op_timeout", kConnectTimeout),
         std::pair("objecter_inflight_op_bytes", kBytesInFlight),
-        std::pair("objecter_inflight_ops", kOperationsInFlight), std::pair("log_to_stderr", "false"),
+        std::pair("objecter_inflight_ops", kOperationsInFlight),
+        std::pair("mon_client_hunt_interval_max_multiple", kLongestHunt), std::pair("log_to_stderr", "false"),
         std::pair("err_to_stderr", "false")}) {
     FRESHET_TRY(check(rados_.rados_conf_set(cluster_, option, value), option));
   }
@@ -100,7 +104,8 @@ Status Cluster::open() {
                   format("there is no keyring for {}; ceph.conf names the keyring's file", user()));
   }
   if (connected == -EACCES || connected == -EPERM) {
-    return refuse(Code::failed_precondition, format("the cluster refuses {}: the keyring has another key, or none of this user", user()));
+    return refuse(Code::failed_precondition,
+                  format("the cluster refuses {}: the keyring has another key, or none of this user", user()));
   }
   if (connected == -ETIMEDOUT) {
     return refuse(Code::unavailable, format("no monitor of the cluster answered within {} s", kConnectTimeout));

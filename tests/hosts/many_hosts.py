@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Many hosts and a bucket, while processes are killed and stopped: scripts/many_hosts.sh starts this beside `net_lab`.
+"""Many hosts and a bucket, or a pool of Ceph, while processes are killed and stopped: scripts/many_hosts.sh starts this
+beside `net_lab`.
 
 Hosts: the store, an owner and a standby, four workers (each an architecture search, examples/nas_evolution), and a client
 that puts a small version again and again. Faults come one after the other, in an order that the seed gives. At the end, each
-version that was acknowledged is read from the bucket and compared with the sum that its worker wrote down.
+version that was acknowledged is read from the store and compared with the sum that its worker wrote down.
 """
 import argparse
 import json
@@ -16,10 +17,11 @@ import sys
 import threading
 import time
 
+from ceph import Ceph, missing_program
 from count_requests import count_requests
 from ledger import Ledger, sum_of, write_tensors
 from processes import Failure, Host, Process, Provider, wait_until
-from store import BUCKET, OWNER_KEYS, READER_KEYS, SeaweedFS
+from store import SeaweedFS
 
 PROVIDER_PORT = 7080
 WORKERS = 4
@@ -90,8 +92,8 @@ class Worker:
     def start(self):
         self.searches += 1
         name = f"w{self.number}-{self.searches}"
-        # Two workers have addresses only; the other two find the owner in the bucket.
-        place, keys = (self.run.addresses, None) if self.number % 2 else (self.run.place, READER_KEYS)
+        # Two workers have addresses only; the other two find the owner in the store.
+        place, keys = (self.run.addresses, None) if self.number % 2 else (self.run.store.reader_place, self.run.store.reader_keys)
         files, ledger = self.run.file(name), self.run.file(name + ".ledger")
         self.process = Process(self.host, [
             self.run.program("nas_evolution"), "--repo", place, *self.run.client_keys, "--report", files, "--prefix", name,
@@ -123,7 +125,6 @@ class Run:
         self.ledger = Ledger(self.folder)
         self.client_host = Host("client")
         self.store = store
-        self.place = f"s3://{BUCKET}/nas?endpoint={self.store.endpoint}"
         hosts = [Host("owner"), Host("standby")]
         self.addresses = ",".join(f"tcp://{host.address}:{PROVIDER_PORT}" for host in hosts)
         for name in ("provider", "client"):
@@ -137,10 +138,10 @@ class Run:
         self.say(f"the store answers after {self.store.start():.1f} s")
         self.providers = []
         for host in hosts:
-            words = [self.program("freshet"), "provider", "--repo", self.place, "--listen",
+            words = [self.program("freshet"), "provider", "--repo", store.place, "--listen",
                      f"tcp://{host.address}:{PROVIDER_PORT}", "--keys", self.file("provider"), "--allow", self.file("allow"),
                      "--json"]
-            self.providers.append(Provider(host, words, self.file(host.name + ".log"), OWNER_KEYS))
+            self.providers.append(Provider(host, words, self.file(host.name + ".log"), store.owner_keys))
             wait_until(self.providers[-1].has_role, f"{host.name} has a role")
         self.wait_for_roles()
         self.client, self.workers = Client(self), [Worker(self, i + 1) for i in range(WORKERS)]
@@ -186,41 +187,40 @@ class Run:
     def note(self, what, seconds):
         self.figures.setdefault(what, []).append(seconds)
 
-    def takeover(self, after, what):
-        standby = self.standby()
+    def takeover(self, standby, after, what):
         wait_until(lambda: standby.owns_since(after), f"{standby.host.name} takes over")
         self.note(what, standby.owns_since(after) - after)
 
     def kill_owner(self):
-        owner, began = self.owner(), time.monotonic()
+        owner, standby, began = self.owner(), self.standby(), time.monotonic()
         owner.process.end(signal.SIGKILL)
-        self.takeover(began, "takeover after kill -9")
+        self.takeover(standby, began, "takeover after kill -9")
         self.pause(0, 3)
         owner.start()
 
     def end_owner(self):
-        owner, began = self.owner(), time.monotonic()
+        owner, standby, began = self.owner(), self.standby(), time.monotonic()
         code = owner.process.end(signal.SIGTERM)
         ended = time.monotonic()
         if code != 130:
             raise Failure(f"the owner that was ended has exit code {code}: {owner.process.last_words()}")
         self.note("orderly end: SIGTERM to the owner's end", ended - began)
-        self.takeover(began, "orderly end: SIGTERM to the takeover")
+        self.takeover(standby, began, "orderly end: SIGTERM to the takeover")
         self.pause(0, 3)
         owner.start()
 
     def stop_owner(self):
-        owner, began = self.owner(), time.monotonic()
+        owner, standby, began = self.owner(), self.standby(), time.monotonic()
         owner.process.signal(signal.SIGSTOP)
-        self.takeover(began, "takeover after SIGSTOP")
+        self.takeover(standby, began, "takeover after SIGSTOP")
         self.pause(0, 5)
         owner.process.signal(signal.SIGCONT)
 
     def cut_owner(self):
         """The owner loses the store, and nobody else does."""
-        owner = self.owner()
+        owner, standby = self.owner(), self.standby()
         with owner.host.cut_from(self.store.host):
-            self.takeover(time.monotonic(), "takeover after the owner lost the store")
+            self.takeover(standby, time.monotonic(), "takeover after the owner lost the store")
             self.pause(0, 5)
 
     def cut_standby(self):
@@ -265,14 +265,15 @@ class Run:
         self.note("start of a killed store", self.store.start())
 
     def stop_store(self):
-        self.store.process.signal(signal.SIGSTOP)
+        self.store.signal(signal.SIGSTOP)
         self.pause(1, 15)
-        self.store.process.signal(signal.SIGCONT)
+        self.store.signal(signal.SIGCONT)
 
     def pause(self, at_least, at_most):
         time.sleep(self.random.uniform(at_least, at_most))
 
     def hurt(self, fault):
+        self.wait_for_roles()  # A store that is back may be so for some processes only.
         self.say(fault)
         began = time.monotonic()
         getattr(self, fault.replace(" ", "_"))()
@@ -311,14 +312,14 @@ class Run:
         self.tell()
 
     def prove(self):
-        """Compares the ledgers with the bucket, as a reader sees it that asks no provider."""
+        """Compares the ledgers with the store, as a reader sees it that asks no provider."""
         for one in (self.standby(), self.owner()):
             code = one.process.end(signal.SIGTERM)
             if code != 130:
                 raise Failure(f"a provider that was ended has exit code {code}: {one.process.last_words()}")
         files = self.file("files")
-        self.check(self.client_host.run([self.program("freshet"), "repo", "export", "--all", "--repo", self.place, "-o", files],
-                                        READER_KEYS))
+        self.check(self.client_host.run([self.program("freshet"), "repo", "export", "--all", "--repo", self.store.reader_place,
+                                         "-o", files], self.store.reader_keys))
         problems = [*self.client.problems, *self.ledger.problems(files)]
         if problems:
             raise Failure("; ".join(problems[:20]))
@@ -351,15 +352,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--bin", required=True)
-    parser.add_argument("--weed", required=True)
+    parser.add_argument("--weed", help="SeaweedFS' program, for a bucket; without it, a pool of Ceph is the place")
     parser.add_argument("--folder", required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--candidates", type=int, default=120, help="of each search")
     parser.add_argument("--count", action="store_true", help="no faults: count the store's requests for 1,000 puts")
     parser.add_argument("--faults", type=faults_of, help="FAULT,…: these, once each, instead of SECONDS")
     options = parser.parse_args()
+    if not options.weed and missing_program():
+        print(f"many_hosts: there is no {missing_program()}: scripts/install_dependencies.sh ceph brings it", file=sys.stderr)
+        sys.exit(5)
     try:
-        store = SeaweedFS(Host("store"), options.weed, options.folder)
+        host = Host("store")
+        store = SeaweedFS(host, options.weed, options.folder) if options.weed else Ceph(host, options.folder)
         try:
             run = Run(options, store)
             if options.count:

@@ -29,6 +29,8 @@ sys.stdout.write(answer.read().decode(errors="replace"))
 
 
 class SeaweedFS:
+    owner_keys, reader_keys = OWNER_KEYS, READER_KEYS
+
     def __init__(self, host, program, folder):
         self.host, self.folder = host, os.path.join(folder, "store")
         os.mkdir(self.folder)
@@ -36,6 +38,7 @@ class SeaweedFS:
         # and so would two runs on one machine.
         self.ports = dict(zip(PORTS, random.SystemRandom().sample(range(10000, 30000), len(PORTS))))
         self.endpoint = f"http://{host.address}:{self.ports['s3.port']}"
+        self.place = self.reader_place = f"s3://{BUCKET}/nas?endpoint={self.endpoint}"
         identities = [{"name": "owner", "credentials": [key_of(OWNER_KEYS)], "actions": ["Admin", "Read", "Write", "List"]},
                       {"name": "reader", "credentials": [key_of(READER_KEYS)],
                        "actions": [f"Read:{BUCKET}", f"List:{BUCKET}"]}]
@@ -55,6 +58,9 @@ class SeaweedFS:
         self.process = Process(self.host, self.words, self.log)
         wait_until(self._is_up, "the store answers")
         return time.monotonic() - began
+
+    def signal(self, number):
+        self.process.signal(number)
 
     def kill(self):
         self.process.end(signal.SIGKILL)

@@ -15,7 +15,7 @@
 namespace freshet {
 namespace {
 
-TEST(ManyHosts, LoseNothingWhenOwnerWorkerAndStoreAreKilled) {
+void run_slice(const std::string& store, const std::string& faults) {
   if (test::under_sanitizer()) {
     GTEST_SKIP() << "eight hosts under a sanitizer on two cores take minutes; the plain build runs them";
   }
@@ -23,7 +23,7 @@ TEST(ManyHosts, LoseNothingWhenOwnerWorkerAndStoreAreKilled) {
   const TemporaryFolder folder;
   const std::string said = folder / "said";
   const std::string command = "FRESHET_BIN=" + test::built("bin") + " TMPDIR=" + folder.path() +
-                              " " SCRIPTS "/many_hosts.sh --seed 1 --faults 'kill owner,kill worker,kill store' > " +
+                              " " SCRIPTS "/many_hosts.sh --seed 1 --store " + store + " --faults '" + faults + "' > " +
                               said + " 2>&1";
   const int status = std::system(command.c_str());
   std::stringstream text;
@@ -32,6 +32,12 @@ TEST(ManyHosts, LoseNothingWhenOwnerWorkerAndStoreAreKilled) {
   if (WEXITSTATUS(status) == 5) GTEST_SKIP() << text.str();
   EXPECT_EQ(WEXITSTATUS(status), 0) << text.str();
 }
+
+TEST(ManyHosts, LoseNothingWhenOwnerWorkerAndStoreAreKilled) {
+  run_slice("seaweedfs", "kill owner,kill worker,kill store");
+}
+
+TEST(ManyHosts, LoseNothingInAPoolOfCeph) { run_slice("ceph", "kill owner,kill store"); }
 
 }  // namespace
 }  // namespace freshet
