@@ -53,8 +53,8 @@ double usual_scatter(std::span<const double> values) {
   return 1.4826 * middle_of(std::move(distances));
 }
 
-/// The rows with which another level begins: where the medians of the `reach` values before and from there on are far
-/// apart. Of neighbours, the row where the means are farthest apart.
+/// The rows with which the loss jumps up: where the median of the `reach` values from there on is far above that of as
+/// many before. Of neighbours, the row where the means are farthest apart. At least `reach` rows lie between two.
 std::vector<std::size_t> jumps_of(std::span<const double> values, std::size_t reach) {
   std::vector<std::size_t> jumps;
   std::size_t last_far = 0;  // Of the jump at the end of the list; its row when `farthest` was found.
@@ -63,9 +63,10 @@ std::vector<std::size_t> jumps_of(std::span<const double> values, std::size_t re
     const auto before = values.subspan(row - reach, reach), after = values.subspan(row, reach);
     const double scatter = std::min(usual_scatter(before), usual_scatter(after));
     const double apart = middle_of({after.begin(), after.end()}) - middle_of({before.begin(), before.end()});
-    if (std::fabs(apart) <= kFarApart * scatter) continue;
-    const double means_apart = std::fabs(mean_of(after) - mean_of(before));
+    if (apart <= kFarApart * scatter) continue;
+    const double means_apart = mean_of(after) - mean_of(before);
     const bool is_another = jumps.empty() || row > last_far + 1;
+    if (is_another && !jumps.empty() && row < jumps.back() + reach) continue;
     if (is_another) jumps.push_back(row);
     if (is_another || means_apart > farthest) {
       jumps.back() = row;

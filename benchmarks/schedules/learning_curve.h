@@ -27,10 +27,10 @@ Result<std::vector<LearningCurve>> read_curves(const std::string& folder);
 /// The mean of the `width` values about each one (of fewer where the list ends). REQUIRES: width is odd.
 std::vector<double> centred_mean(std::span<const double> values, std::size_t width);
 
-/// As centred_mean(), but no mean goes across a jump: a row where the medians of the width / 2 values before and from
-/// there on differ by more than five usual scatters. What is lucky in a single row is gone, so no schedule gains by
-/// having picked it; and a jump of the loss is not charged to the versions before it, nor its end to those after it.
-/// REQUIRES: width is odd, all values are finite.
+/// As centred_mean(), but no mean goes across a jump: a row where the median of the width / 2 values from there on is
+/// above that of as many before by more than five usual scatters. What is lucky in a single row is gone, so no schedule
+/// gains by having picked it; and a jump of the loss is not charged to the versions before it. REQUIRES: width is odd,
+/// all values are finite.
 std::vector<double> trend_of(std::span<const double> values, std::size_t width);
 
 }  // namespace freshet::benchmarks

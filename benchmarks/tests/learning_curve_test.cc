@@ -114,6 +114,16 @@ TEST(TrendOf, SmearsNoJump) {
   }
 }
 
+TEST(TrendOf, FindsNoJumpInWhatFallsOrRisesSlowly) {
+  std::vector<double> falls, rises;
+  for (int row = 0; row < 1000; ++row) {
+    falls.push_back(std::exp(-row / 20.0));
+    rises.push_back(1 + row / 100.0);
+  }
+  EXPECT_EQ(trend_of(falls, kTrendRows), centred_mean(falls, kTrendRows));
+  EXPECT_EQ(trend_of(rises, kTrendRows), centred_mean(rises, kTrendRows));
+}
+
 /// Without a jump it is the plain mean, also of much noise and of single rows far away.
 TEST(TrendOf, LeansToNoLuckyRow) {
   std::mt19937_64 random(13);

@@ -181,7 +181,11 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
       told = true;
       if (half) half();
     }
-    if (!inherit_equal(*draft, at, digest_of(bytes))) fresh.emplace(at, bytes);
+    if (inherit_equal(*draft, at, digest_of(bytes))) {
+      rooms.erase(at);  // After a restart that may be all of them: they must not be in memory together.
+    } else {
+      fresh.emplace(at, bytes);
+    }
   }
   if (!told && half) half();
   Manifest& manifest = draft->manifest;
