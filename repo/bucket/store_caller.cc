@@ -66,8 +66,9 @@ struct CallOfStore {
     log::Answer answer = answer_with(Kind::done);
     answer.more = page->more;
     for (ListedObject& one : page->objects) {
-      // A pool lists names of objects that never came to be, with no bytes. A snapshot's head has some.
-      if (one.bytes == 0 && one.key.starts_with(log::kSnapshotPrefix)) continue;
+      // A pool lists names of objects that never came to be, with no bytes. A snapshot's head has some. Whoever looks
+      // for the newest one passes such names over; whoever goes on from a name removes them.
+      if (one.bytes == 0 && call.after.empty() && one.key.starts_with(log::kSnapshotPrefix)) continue;
       answer.keys.push_back(std::move(one.key));
     }
     return answer;

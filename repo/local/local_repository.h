@@ -247,7 +247,9 @@ class LocalRepository::Impl {
   Mutex turn;
   /// A put has the turn for all that wait. It lets the mutex go while their batch is on its way, so that others begin.
   bool committing FRESHET_GUARDED_BY(turn) = false;
-  CondVar committed;                ///< With `turn`: `committing` is false.
+  std::size_t turns_wanted FRESHET_GUARDED_BY(turn) = 0;  ///< By those that wait for the end of the batch.
+  bool put_was_last FRESHET_GUARDED_BY(turn) = false;     ///< To have the turn.
+  CondVar committed;                ///< With `turn`: `committing` is false, or the turn was given back.
   std::atomic<bool> failed{false};  ///< The backend, in a write. Cleared under `turn`.
   /// Counts the batches that erased a segment's record: a put that saw what it inherits looks again when it changed.
   std::uint64_t erasures FRESHET_GUARDED_BY(turn) = 0;
@@ -272,19 +274,25 @@ class LocalRepository::Impl {
   EqualContents equal_contents FRESHET_GUARDED_BY(turn){*backend, segments};
 };
 
-/// The writers' turn, from the end of the batch that is on its way.
+/// The writers' turn, from the end of the batch that is on its way. The next batch begins after it.
 class FRESHET_THREAD_ATTRIBUTE_(scoped_lockable) LocalRepository::WritersTurn {
  public:
-  explicit WritersTurn(Impl& impl) FRESHET_THREAD_ATTRIBUTE_(acquire_capability(impl.turn)) : turn_(impl.turn) {
-    turn_.lock();
-    while (impl.committing) impl.committed.wait(impl.turn);
+  explicit WritersTurn(Impl& impl) FRESHET_THREAD_ATTRIBUTE_(acquire_capability(impl.turn)) : impl_(impl) {
+    impl_.turn.lock();
+    ++impl_.turns_wanted;
+    while (impl_.committing) impl_.committed.wait(impl_.turn);
+    --impl_.turns_wanted;
+    impl_.put_was_last = false;
   }
-  ~WritersTurn() FRESHET_THREAD_ATTRIBUTE_(release_capability()) { turn_.unlock(); }
+  ~WritersTurn() FRESHET_THREAD_ATTRIBUTE_(release_capability()) {
+    impl_.committed.notify_all();
+    impl_.turn.unlock();
+  }
   WritersTurn(const WritersTurn&) = delete;
   WritersTurn& operator=(const WritersTurn&) = delete;
 
  private:
-  Mutex& turn_;
+  Impl& impl_;
 };
 
 /// Says that this commit number is the greatest one.

@@ -27,7 +27,8 @@ class RadosStore : public ObjectStore, public SignedObjects {
   using SignedObjects::read;
 };
 
-/// Connects, and loads librados. Ends within 10 s. Errors, besides those of every call of a store:
+/// Connects, and loads librados. Ends within 8 s where no monitor answers; within 24 s where the cluster falls silent
+/// after its first answer. Errors, besides those of every call of a store:
 ///   unsupported: a build without RADOS; an older repository is there, which this version does not read.
 ///   unavailable: this machine has no librados; no monitor answers.
 ///   failed_precondition: there is no ceph.conf, no keyring, or no such pool; the cluster refuses the key.

@@ -4,8 +4,10 @@
 /// Each of them is whole: a crash leaves all of a batch or nothing.
 
 #include <algorithm>
+#include <optional>
 
 #include "core/base/format.h"
+#include "core/base/interruption.h"
 #include "repo/local/local_repository.h"
 #include "repo/registrar/registrar_records.h"
 
@@ -60,13 +62,15 @@ Status LocalRepository::Impl::commit_put(PutInProgress& put) {
   const MutexLock lock(turn);
   queue.push_back(&put);
   while (!put.ended) {
-    if (committing) {
+    // Who waits for the turn, and is no put, comes between two batches.
+    if (committing || (put_was_last && turns_wanted != 0)) {
       committed.wait(turn);
       continue;
     }
     committing = true;
     commit_queued();
     committing = false;
+    put_was_last = true;
     committed.notify_all();
   }
   return std::move(put.status);
@@ -99,7 +103,10 @@ void LocalRepository::Impl::commit_queued() {
   if (!in_batch.empty()) {
     batch.push_back(commit_record(taken.commit));
     turn.unlock();
+    std::optional<Interruption> for_all;  // The caller that leads must not end the puts of the others.
+    if (in_batch.size() > 1) for_all.emplace([] { return false; });
     const Status applied = backend->apply(batch);
+    for_all.reset();
     turn.lock();
     if (!applied) failed = true;
     if (applied) commit = taken.commit;

@@ -116,6 +116,7 @@ Status check_circle(const LockedCatalog& known, const Manifest& manifest) {
   return fail(Code::invalid_argument, "the version would descend from itself");
 }
 
+// Among several providers, the registrar gave the number, and looked at what was asked for.
 Status check_given_number(const LocalRepository::Impl& impl, const Manifest& manifest,
                           const Repository::PutOptions& options) {
   const VersionName& name = manifest.name;
@@ -166,7 +167,6 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
   return check(manifest);
 }
 
-// Among several providers, the registrar gave the number, and looked at what was asked for.
 bool LocalRepository::Impl::is_in_flight(const PutInProgress& put) const {
   if (versions_in_flight.count(put.manifest.id) != 0) return true;
   if (segments_in_flight.empty()) return false;

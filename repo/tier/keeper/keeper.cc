@@ -149,7 +149,9 @@ void Keeper::ask(std::string path) {
   {
     const MutexLock lock(mutex_);
     if (lookahead_.missed(path)) lookahead_.unblock();
-    if (!requests_.ask(std::move(path))) return add(board_.counters.lost_requests, 1);
+    const Requests::Asked asked = requests_.ask(std::move(path));
+    if (asked == Requests::Asked::known) return;
+    if (asked == Requests::Asked::lost) return add(board_.counters.lost_requests, 1);
     publish_books();
   }
   changed_.notify_all();

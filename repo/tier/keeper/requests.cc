@@ -15,13 +15,15 @@ constexpr int kDeferralsMax = 3;  ///< Of a file that changes each time it is lo
 
 }  // namespace
 
-bool Requests::ask(std::string path) {
-  if (wanted_.contains(path)) return true;
+Requests::Asked Requests::ask(std::string path) {
+  if (wanted_.contains(path)) return Asked::known;
   // As much as may be told ahead: an epoch of a million files may begin faster than it is copied.
-  if (asked_.size() >= Lookahead::kToldMax || asked_bytes_ + path.size() > Lookahead::kToldBytesMax) return false;
+  if (asked_.size() >= Lookahead::kToldMax || asked_bytes_ + path.size() > Lookahead::kToldBytesMax) {
+    return Asked::lost;
+  }
   asked_bytes_ += path.size();
   asked_.push_back(&*wanted_.insert(std::move(path)).first);
-  return true;
+  return Asked::taken;
 }
 
 Status Requests::add_root(std::string path) {

@@ -7,6 +7,7 @@
 /// Books alone, no I/O. Owned by whoever locks it.
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
@@ -21,9 +22,10 @@ namespace freshet::tier {
 
 class Requests {
  public:
-  /// A program opened that file at the source. False: too many wait, and this one is lost. The same file is asked for
-  /// once at a time: a program that waits for its copy asks again and again.
-  bool ask(std::string path);
+  enum class Asked : std::uint8_t { taken, known, lost };
+  /// A program opened that file at the source. Known: the same file is asked for once at a time, since a program that
+  /// waits for its copy asks again and again. Lost: too many wait.
+  Asked ask(std::string path);
   /// It was handled: it may be asked for again.
   void done(const std::string& path) { wanted_.erase(path); }
 

@@ -86,21 +86,28 @@ TEST_F(BucketPuts, OneBeginsWhileTheRecordOfAnotherIsOnItsWay) {
   EXPECT_EQ(repository->versions("net").value().size(), 2u);
 }
 
-/// The record of the first try is on its way when the second one comes, its answer is lost, and it stands all the same.
+/// The record of the first try is on its way when the second one comes. The first one is told that its answer is lost,
+/// and the record stands all the same.
 TEST_F(BucketPuts, ASecondTryThatWaitedForTheFirstErasesNothing) {
   auto repository = open();
   std::atomic<bool> is_sent{false};
   std::atomic<bool> second_waits{false};
+  std::atomic<bool> first_ended{false};
+  std::atomic<bool> uploads_again{false};
   store_->before = [&](StoreCall call, std::string_view key) {
-    if (call == StoreCall::create && key.starts_with("log/") && !is_sent.exchange(true)) {
-      came_true([&] { return second_waits.load(); });
-    }
+    if (call != StoreCall::create) return;
+    if (first_ended && key.starts_with("objects/")) uploads_again = true;
+    if (!key.starts_with("log/") || is_sent.exchange(true)) return;
+    came_true([&] { return first_ended.load(); });
+    // Time for a second try that believes that nothing is stored. A right one waits for this record.
+    for (int i = 0; i < 300 && !uploads_again; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
   const TestVersion version = make(1);
   {
     const std::jthread first([&] {
       const Interruption lost([&] { return second_waits.load(); });
       EXPECT_FALSE(put(*repository, version));
+      first_ended = true;
     });
     came_true([&] { return is_sent.load(); });
     const Interruption asked([&] {

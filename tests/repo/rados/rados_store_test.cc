@@ -35,7 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Rados, ObjectStoreConformance,
                          testing::Values(ObjectStoreCase{.name = "rados", .open = open_rados_under_test}),
                          [](const auto& instance) { return instance.param.name; });
 
-Time in_ten_seconds() { return deadline_in(std::chrono::seconds(10)); }
+Time in_a_minute() { return deadline_in(std::chrono::minutes(1)); }
 
 Error error_of_opening(const RadosAddress& place) {
   const auto opened = open_rados_store(place);
@@ -77,14 +77,14 @@ TEST(RadosPlaces, AReaderReadsOnly) {
   place.user = "reader";
   const auto reader = open_rados_store(place);
   ASSERT_TRUE(owner && reader);
-  ASSERT_EQ((*owner)->create("log/1", bytes_of("x", 1), in_ten_seconds()).outcome, Created::created);
-  EXPECT_EQ((*reader)->get("log/1", 10, in_ten_seconds())->bytes, "x");
-  EXPECT_EQ((*reader)->list("", "", 10, in_ten_seconds())->objects.size(), 1U);
-  const Creation creation = (*reader)->create("log/2", bytes_of("x", 1), in_ten_seconds());
+  ASSERT_EQ((*owner)->create("log/1", bytes_of("x", 1), in_a_minute()).outcome, Created::created);
+  EXPECT_EQ((*reader)->get("log/1", 10, in_a_minute())->bytes, "x");
+  EXPECT_EQ((*reader)->list("", "", 10, in_a_minute())->objects.size(), 1U);
+  const Creation creation = (*reader)->create("log/2", bytes_of("x", 1), in_a_minute());
   EXPECT_EQ(creation.outcome, Created::refused);
   EXPECT_EQ(creation.error.code(), Code::failed_precondition);
   EXPECT_THAT(creation.error.message(), HasSubstr("client.reader has no right to do this in pool freshet"));
-  EXPECT_EQ((*owner)->list("", "", 10, in_ten_seconds())->objects.size(), 1U);
+  EXPECT_EQ((*owner)->list("", "", 10, in_a_minute())->objects.size(), 1U);
 }
 
 /// Repositories of versions before the log kept their records in an object "records".
@@ -93,7 +93,7 @@ TEST(RadosPlaces, AnOlderRepositoryIsRefusedAndKept) {
   {
     const auto store = open_rados_store(place);
     ASSERT_TRUE(store) << store.error().message();
-    ASSERT_EQ((*store)->create("records", {}, in_ten_seconds()).outcome, Created::created);
+    ASSERT_EQ((*store)->create("records", {}, in_a_minute()).outcome, Created::created);
   }
   const Error older = error_of_opening(place);
   EXPECT_EQ(older.code(), Code::unsupported);
@@ -105,7 +105,7 @@ TEST(RadosPlaces, AClusterThatIsDownIsToldInTime) {
   const auto store = open_rados_store(place);
   ASSERT_TRUE(store);
   ceph().stop();
-  const Time late = in_ten_seconds();
+  const Time late = in_a_minute();
   const Error down = error_of_opening(place);
   EXPECT_LT(system_clock().now(), late);
   EXPECT_EQ(down.code(), Code::timed_out);
@@ -113,7 +113,7 @@ TEST(RadosPlaces, AClusterThatIsDownIsToldInTime) {
   const Creation creation = (*store)->create("log/1", bytes_of("x", 1), deadline_in(std::chrono::milliseconds(200)));
   EXPECT_EQ(creation.error.code(), Code::timed_out);
   ceph().go_on();
-  EXPECT_NE((*store)->create("log/1", bytes_of("x", 1), in_ten_seconds()).outcome, Created::unsettled);
+  EXPECT_NE((*store)->create("log/1", bytes_of("x", 1), in_a_minute()).outcome, Created::unsettled);
 }
 
 TEST(RadosPlaces, AMissingClusterIsToldInTime) {
@@ -122,7 +122,7 @@ TEST(RadosPlaces, AMissingClusterIsToldInTime) {
                                       << "\nauth client required = none\n";
   RadosAddress place = a_new_place_in_ceph();
   place.conf_file = folder / "ceph.conf";
-  const Time late = in_ten_seconds();
+  const Time late = in_a_minute();
   const Error missing = error_of_opening(place);
   EXPECT_LT(system_clock().now(), late);
   EXPECT_EQ(missing.code(), Code::unavailable);
