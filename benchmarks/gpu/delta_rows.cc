@@ -59,6 +59,7 @@ Status DeltaOnDevice::write_tables() {
   FRESHET_ASSIGN(without_copy_, upload(std::as_bytes(std::span(rows))));
   for (std::uint64_t i = 0; i < rows.size(); ++i) {
     rows[i].fresh = reinterpret_cast<std::uint8_t*>(model_.fresh() + i * model_.tensor_bytes());
+    rows[i].base = rows[i].fresh;  // In place, as a publisher does it: pack_ms() writes the old version there first.
   }
   FRESHET_ASSIGN(with_copy_, upload(std::as_bytes(std::span(rows))));
   FRESHET_ASSIGN(pack_results_, model_.device().allocate(rows.size() * sizeof(gpu::PackResult)));
