@@ -205,11 +205,11 @@ TEST(DeviceBring, WithoutKernelsTheHostDigestsWhatItBrought) {
 }
 
 TEST(DeviceBring, OfAChangedTensorOnlyWhatChangedCrossesTheBus) {
-  constexpr std::uint64_t kBytes = 300'000;
+  constexpr std::uint64_t kBytes = 100'000;
   BringRun run(kBringSeed, {kBytes, kBytes}, 8, BringCosts::Deltas::always);
   run.model().write(run.stream(), 1);
   run.take(kBringCompared);
-  for (std::uint64_t version = 2; version <= 8; ++version) {
+  for (std::uint64_t version = 2; version <= 6; ++version) {
     for (std::uint64_t i = 0; i < 300; ++i) run.model().change(run.stream(), 0, (version * 7919 + i * 997) % kBytes);
     const std::uint64_t before = run.bytes_over_the_bus();
     run.take(kBringCompared);
@@ -217,7 +217,7 @@ TEST(DeviceBring, OfAChangedTensorOnlyWhatChangedCrossesTheBus) {
     if (version <= 3) continue;
     EXPECT_LT(run.bytes_over_the_bus() - before, 5000U) << "version " << version;
   }
-  EXPECT_GE(run.bus().deltas_offered, 5U);
+  EXPECT_GE(run.bus().deltas_offered, 3U);
   EXPECT_EQ(run.failed(), BringTickets{});
   run.expect_only_the_newest_is_held();
 }
