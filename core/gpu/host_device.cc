@@ -257,10 +257,10 @@ void HostPlatform::capture(StreamHandle stream, bool is_captured) { world_->capt
 
 void HostPlatform::strike(std::size_t ordinal) { world_->strike(ordinal); }
 
-std::uint64_t HostPlatform::turns() const { return world_->turns(); }
+std::uint64_t HostPlatform::turns() const { return world_->counts().turns; }
 
-std::uint64_t HostPlatform::bytes_to_host() const { return world_->bytes_to_host(); }
+std::uint64_t HostPlatform::bytes_to_host() const { return world_->counts().bytes_to_host; }
 
-std::uint64_t HostPlatform::bytes_to_device() const { return world_->bytes_to_device(); }
+std::uint64_t HostPlatform::bytes_to_device() const { return world_->counts().bytes_to_device; }
 
 }  // namespace freshet::gpu

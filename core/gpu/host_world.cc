@@ -47,19 +47,9 @@ World::~World() {
   thread_.join();
 }
 
-std::uint64_t World::turns() {
+Counts World::counts() {
   MutexLock lock(mutex_);
-  return turns_;
-}
-
-std::uint64_t World::bytes_to_host() {
-  MutexLock lock(mutex_);
-  return bytes_to_host_;
-}
-
-std::uint64_t World::bytes_to_device() {
-  MutexLock lock(mutex_);
-  return bytes_to_device_;
+  return counts_;
 }
 
 void World::hold(bool is_held) {
@@ -301,7 +291,7 @@ void World::run() {
     }
     if (HostStream* const stream = choose(); stream != nullptr) {
       --granted_;
-      ++turns_;
+      ++counts_.turns;
       take_turn(*stream);
       end_closed_streams();
     } else {
@@ -346,8 +336,8 @@ void World::take_turn_of_copy(HostStream& stream) {
   }
   const bool is_split = copy.bytes > kWholeCopyBytes && draw(3) == 0;
   const std::uint64_t now = is_split ? copy.bytes / 2 : copy.bytes;
-  if (is_block(copy.from) && !is_block(copy.to)) bytes_to_host_ += now;
-  if (!is_block(copy.from) && is_block(copy.to)) bytes_to_device_ += now;
+  if (is_block(copy.from) && !is_block(copy.to)) counts_.bytes_to_host += now;
+  if (!is_block(copy.from) && is_block(copy.to)) counts_.bytes_to_device += now;
   is_busy_ = true;
   mutex_.unlock();
   std::memcpy(copy.to, copy.from, now);

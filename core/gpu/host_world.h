@@ -69,6 +69,12 @@ struct HostEvent {
   std::shared_ptr<Marker> latest;  ///< Null: never recorded.
 };
 
+struct Counts {
+  std::uint64_t turns = 0;
+  std::uint64_t bytes_to_host = 0;
+  std::uint64_t bytes_to_device = 0;
+};
+
 /// Any thread.
 class World {
  public:
@@ -78,9 +84,7 @@ class World {
   World& operator=(const World&) = delete;
 
   const HostOptions& options() const { return options_; }
-  std::uint64_t turns();
-  std::uint64_t bytes_to_host();
-  std::uint64_t bytes_to_device();
+  Counts counts();
 
   void hold(bool is_held);
   void strike(std::size_t device);
@@ -147,9 +151,7 @@ class World {
   std::vector<std::unique_ptr<HostStream>> streams_ FRESHET_GUARDED_BY(mutex_);
   std::map<void*, std::unique_ptr<HostEvent>> events_ FRESHET_GUARDED_BY(mutex_);
   std::uint64_t granted_ FRESHET_GUARDED_BY(mutex_) = 0;  ///< Turns that the thread still has.
-  std::uint64_t turns_ FRESHET_GUARDED_BY(mutex_) = 0;
-  std::uint64_t bytes_to_host_ FRESHET_GUARDED_BY(mutex_) = 0;
-  std::uint64_t bytes_to_device_ FRESHET_GUARDED_BY(mutex_) = 0;
+  Counts counts_ FRESHET_GUARDED_BY(mutex_);
   bool is_busy_ FRESHET_GUARDED_BY(mutex_) = false;  ///< The thread touches memory, without the lock.
   bool is_held_ FRESHET_GUARDED_BY(mutex_) = false;
   bool ends_ FRESHET_GUARDED_BY(mutex_) = false;

@@ -28,7 +28,6 @@ LARGER = {
     ("repo/serve/client/remote.h", "RemoteRepository"): (69, FIELDS_MAX),
     # Machines whose state is one: their simulations drive them as they are.
     ("repo/serve/server/server_machine.h", "ServerMachine"): (49, FIELDS_MAX),
-    ("core/gpu/host_world.h", "World"): (42, FIELDS_MAX),
     # The shell that puts a server's parts together.
     ("repo/serve/server.cc", "Server"): (METHODS_MAX, 33),
 }
