@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <utility>
 
@@ -41,7 +42,7 @@ Result<std::unique_ptr<HostPages>> HostPagePool::take(Device& device, std::uint6
       return pages;
     }
   }
-  return HostPages::make(device, bytes);
+  return HostPages::make(device, std::bit_ceil(std::max(bytes, kHostPagesMin)));
 }
 
 void HostPagePool::give_back(std::unique_ptr<HostPages> pages) {

@@ -34,7 +34,9 @@ class HostPages {
   Registration registration_;
 };
 
-/// Pages that are used again and again: the driver takes its time to register new ones. Any thread.
+/// Pages that are used again and again: the driver takes its time to register new ones. Their sizes are powers of two,
+/// so sizes that grow leave little behind: of one holder at a time, all pages are less than four times the largest that
+/// was asked for, or 128 KiB. Any thread.
 class HostPagePool {
  public:
   Result<std::unique_ptr<HostPages>> take(Device& device, std::uint64_t bytes) FRESHET_EXCLUDES(mutex_);
