@@ -270,6 +270,24 @@ TEST(DeviceBring, TheCheaperWayIsMeasured) {
   EXPECT_LT(versions, 1000) << "what was slow once is never tried again";
 }
 
+/// The small tensors that change whole beside the large ones: their time is that of the calls, not of the bytes.
+TEST(DeviceBring, FewBytesTellNoCosts) {
+  BringCosts costs;
+  const auto us = [](std::int64_t count) { return Duration(std::chrono::microseconds(count)); };
+  constexpr std::uint64_t kTensor = 64 << 20;
+  for (int version = 0; version < 1000; ++version) {
+    costs.note_whole(65 * 8192, us(100));
+    if (costs.is_delta_cheaper(kTensor, kTensor / 8)) {
+      costs.note_delta(kTensor / 8, us(8'400));
+    } else {
+      costs.note_whole(kTensor, us(2'700));
+    }
+  }
+  EXPECT_FALSE(costs.is_delta_cheaper(kTensor, kTensor / 8)) << "8.4 ms by delta, 2.7 ms whole";
+  for (int i = 0; i < 1000; ++i) costs.note_delta(4096, us(50));
+  EXPECT_TRUE(costs.is_delta_cheaper(kTensor, kTensor / 128));
+}
+
 TEST(DeviceBring, SegmentsAreAPairUntilOneIsWritten) {
   SegmentPairs pairs;
   EXPECT_FALSE(pairs.take(1, kOnDevice | 1));
