@@ -119,8 +119,9 @@ class PackedDelta {
 
   /// In the device's memory, as long as this lives.
   Bytes blocks() const;
-  /// `memory` has the segment's earlier bytes, afterwards the tensor's, and that is proved. `blocks`: a copy of
-  /// blocks(). corrupt: the memory had others, and its content is undefined.
+  /// `memory` has the segment's earlier bytes, afterwards the tensor's. This is proved for the elements that change; of
+  /// the others the caller knows that they were the earlier ones. `blocks`: a copy of blocks(). corrupt: an element
+  /// that changes was another one, and the memory's content is undefined.
   Status apply(Bytes blocks, MutableBytes memory) const;
 
  private:

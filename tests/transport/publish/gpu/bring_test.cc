@@ -309,7 +309,62 @@ TEST(DeviceBring, SegmentsAreAPairUntilOneIsWritten) {
   EXPECT_FALSE(pairs.take(1, kOnDevice | 2));
 }
 
-/// A segment of host memory that lost a bit while nobody looked: the sum of the delta finds it, and all bytes come.
+TEST(DeviceBring, APairIsUpdatedSoManyTimesInARow) {
+  SegmentPairs pairs;
+  for (int round = 0; round < 3; ++round) {
+    for (std::uint32_t i = 0; i < SegmentPairs::kUpdatesMax; ++i) {
+      pairs.note(1, kOnDevice | 1);
+      pairs.note(2, kOnDevice | 2);
+      ASSERT_TRUE(pairs.take(1, kOnDevice | 1)) << "round " << round << ", update " << i;
+      ASSERT_TRUE(pairs.take(2, kOnDevice | 2)) << "round " << round << ", update " << i;
+      if (i == 0) {
+        EXPECT_FALSE(pairs.take(2, kOnDevice | 2)) << "it was not noted, and is counted anew";
+      }
+    }
+    pairs.note(1, kOnDevice | 1);
+    EXPECT_FALSE(pairs.take(1, kOnDevice | 1)) << "all bytes are brought once";
+  }
+}
+
+/// A segment of host memory that lost a bit which no delta touches.
+TEST(DeviceBring, WhatNoDeltaTouchesIsMendedByAllBytes) {
+  constexpr std::uint64_t kBytes = 5'000;
+  const auto platform = std::make_shared<gpu::HostPlatform>(gpu::HostOptions{.seed = kBringSeed});
+  const auto device = must(platform->open(gpu::host_device_uuid(0)));
+  DeviceModel model(device, {kBytes});
+  const gpu::Stream stream = must(device->create_stream());
+  const gpu::Memory segment = must(device->allocate(kBytes));
+  gpu::Pages host(2 * 4096);
+  DeviceCopier copier(platform, kPatience, BringCosts::Deltas::always);
+  copier.add_slab(host.all());
+  const MutableBytes to = host.all().first(kBytes);
+  SegmentPairs pairs;
+  model.write(stream.handle(), 1);
+  std::uint32_t deltas = 0;
+  for (std::uint32_t version = 1; version <= SegmentPairs::kUpdatesMax + 2; ++version) {
+    if (version > 1) model.change(stream.handle(), 0, 1'234);
+    const auto views = model.views(stream.handle());
+    std::promise<TensorCopier::Copied> promise;
+    must(copier.issue({{.to = to,
+                        .from = views[0].data,
+                        .tensor = views.data(),
+                        .via = {segment.address(), to.size()},
+                        .is_paired = pairs.take(1, kOnDevice | 1)}},
+                      [&promise](auto copied) { promise.set_value(std::move(copied)); }));
+    const FormedWithCopies formed = must(promise.get_future().get());
+    ASSERT_EQ(formed.deltas.size(), 1U);
+    deltas += formed.deltas[0] != nullptr ? 1 : 0;
+    must(copier.bring(
+        std::vector<TensorCopy>{{.to = to, .from = {segment.address(), to.size()}, .delta = formed.deltas[0]}}));
+    pairs.note(1, kOnDevice | 1);
+    if (version == 1) to[4'321] ^= std::byte{1};
+  }
+  EXPECT_EQ(deltas, SegmentPairs::kUpdatesMax);
+  EXPECT_TRUE(same_bytes(to, model.values()[0]));
+}
+
+/// A segment of host memory that lost a bit while nobody looked: the sum of the delta finds it where the delta touches
+/// it, and all bytes come.
 TEST(DeviceBring, AHostSegmentWithAWrongByteIsBroughtWhole) {
   const auto platform = std::make_shared<gpu::HostPlatform>(gpu::HostOptions{.seed = kBringSeed});
   const auto device = must(platform->open(gpu::host_device_uuid(0)));
