@@ -10,9 +10,8 @@
 namespace freshet::detail {
 namespace {
 
+constexpr std::uint64_t kTableBytesMin = std::uint64_t{64} << 10;
 constexpr std::uint64_t kApplyBlocksMax = 1056;  // So many are at the same time on a large device.
-
-std::uint64_t whole_words(std::uint64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 }  // namespace
 
@@ -23,24 +22,19 @@ DeltaTable::Layout DeltaTable::lay_out(std::span<const Row> rows) {
     layout.tiles += row.delta->places.places.size();
     blocks_bytes += row.delta->places.blocks_bytes;
   }
-  layout.places = whole_words(rows.size() * sizeof(gpu::ApplyTensor));
+  layout.places = (rows.size() * sizeof(gpu::ApplyTensor) + kWord - 1) / kWord * kWord;
   layout.results = layout.places + layout.tiles * sizeof(gpu::BlockPlace);
   layout.blocks = layout.results + rows.size() * sizeof(gpu::ApplyResult);
   layout.end = layout.blocks + blocks_bytes;
   return layout;
 }
 
-Result<std::unique_ptr<DeltaTable>> DeltaTable::make(const std::shared_ptr<gpu::Device>& device,
-                                                     std::span<const Row> rows) {
+Result<std::unique_ptr<DeltaTable>> DeltaTable::make(const std::shared_ptr<gpu::Device>& device, std::uint64_t bytes) {
   auto table = std::unique_ptr<DeltaTable>(new DeltaTable);
-  const std::uint64_t bytes = lay_out(rows).end;
-  FRESHET_ASSIGN(table->pages_, gpu::HostPages::make(*device, bytes));
-  FRESHET_ASSIGN(table->on_device_, device->allocate(bytes));
+  // First what fails sooner where there is none left.
+  FRESHET_ASSIGN(table->on_device_, device->allocate(std::max(bytes, kTableBytesMin)));
+  FRESHET_ASSIGN(table->pages_, gpu::HostPages::make(*device, table->on_device_.bytes()));
   return table;
-}
-
-bool DeltaTable::has_room_for(std::span<const Row> rows) const {
-  return lay_out(rows).end <= std::min(pages_->bytes(), on_device_.bytes());
 }
 
 void DeltaTable::write(std::span<const Row> rows) {

@@ -5,6 +5,7 @@
 /// there to a server's tensors, in place. The kernel checks each block's places before it writes the block, and proves
 /// what it did by the deltas' sums.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,15 +25,15 @@ class DeltaTable {
     const ReceivedDelta* delta = nullptr;
   };
 
-  /// For these rows, or others that need no more memory. out_of_space: the device, or the host, has none for it.
-  /// unsupported: the device registers no host memory.
-  static Result<std::unique_ptr<DeltaTable>> make(const std::shared_ptr<gpu::Device>& device,
-                                                  std::span<const Row> rows);
-  bool has_room_for(std::span<const Row> rows) const;
+  /// Of `bytes` of the device's memory, 64 KiB at least, and as much of the host's. out_of_space: the device, or the
+  /// host, has none for it. unsupported: the device registers no host memory.
+  static Result<std::unique_ptr<DeltaTable>> make(const std::shared_ptr<gpu::Device>& device, std::uint64_t bytes);
+  /// For deltas of so many bytes, as ReceivedDelta::table_bytes().
+  std::uint64_t capacity() const { return std::min(pages_->bytes(), on_device_.bytes()) - kWord; }
 
   /// Queues all of it. The deltas are copied at once; until the device has done it, the table must stay, and queues no
-  /// others. unsupported: this build or device has no kernels; no tensor was touched then. REQUIRES: rows, room for
-  /// them, and no two with one memory.
+  /// others. unsupported: this build or device has no kernels; no tensor was touched then. REQUIRES: rows, of
+  /// capacity() at most, and no two with one memory.
   Status queue(gpu::Device& device, gpu::StreamHandle stream, std::span<const Row> rows);
 
   /// Whether the row's memory has the delta's target. corrupt: it did not have the base, and has neither now. REQUIRES:
@@ -40,6 +41,8 @@ class DeltaTable {
   Status check(std::size_t row) const;
 
  private:
+  static constexpr std::uint64_t kWord = 16;  ///< Places begin at a multiple of it.
+
   /// Where things lie, in the pages as in the device's memory.
   struct Layout {
     std::uint64_t places = 0;

@@ -24,13 +24,13 @@ std::string named(const Snapshot& snapshot) { return to_string(snapshot.manifest
 
 }  // namespace
 
-DeviceTensors::DeviceTensors(std::shared_ptr<gpu::Device> device)
-    : device_(std::move(device)), registrations_(detail::SlabRegistrations::of(device_)) {}
+DeviceTensors::DeviceTensors(std::shared_ptr<gpu::Device> device, const Deltas& deltas)
+    : device_(std::move(device)), deltas_(deltas), registrations_(detail::SlabRegistrations::of(device_)) {}
 
 Result<std::unique_ptr<DeviceTensors>> DeviceTensors::bind(std::shared_ptr<gpu::Device> device,
-                                                           std::vector<DeviceTensor> tensors) {
+                                                           std::vector<DeviceTensor> tensors, const Deltas& deltas) {
   if (device == nullptr) return refuse("bind tensors: no device");
-  auto bound = std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(device)));
+  auto bound = std::unique_ptr<DeviceTensors>(new DeviceTensors(std::move(device), deltas));
   bound->rows_.reserve(tensors.size());
   for (DeviceTensor& tensor : tensors) bound->rows_.push_back({.tensor = std::move(tensor), .owner = std::nullopt});
   FRESHET_TRY(bound->check_memory());
@@ -109,7 +109,7 @@ void DeviceTensors::collect() {
     if (is_larger) spare_ = std::move(flight.table);
     if (flight.deltas != nullptr) {
       check_deltas(flight);
-      spare_deltas_ = std::move(flight.deltas);
+      delta_table_ = std::move(flight.deltas);
     }
     return true;
   });
@@ -175,7 +175,8 @@ Result<std::vector<DeviceTensors::Change>> DeviceTensors::changes_in(const Snaps
     changes.push_back(
         {.row = row, .tensor = tensor, .from = near.empty() ? from : near, .is_on_device = !near.empty()});
     const detail::ReceivedDelta* const delta = snapshot.delta(tensor);
-    const bool fits = delta != nullptr && rows_[row].owner == delta->spec.base && near.empty();
+    const bool fits = delta != nullptr && rows_[row].owner == delta->spec.base && near.empty() &&
+                      rows_[row].deltas_in_a_row < deltas_.in_a_row_max;
     if (fits && has_kernels_ && from.size() > kTogetherBytesMax) changes.back().delta = delta;
   }
   return changes;
@@ -218,9 +219,13 @@ Result<DeviceTensors::Plan> DeviceTensors::plan(const Snapshot& snapshot, std::v
   FRESHET_ASSIGN(const std::vector<bool> is_registered, registered(snapshot, changes));
   // A device may read registered memory by another address than the host's; the driver's copies know it.
   const bool reaches_host = device_->info().kernels_reach_host;
+  const bool has_deltas = std::ranges::any_of(changes, [](const Change& change) { return change.delta != nullptr; });
+  std::uint64_t room = has_deltas ? room_for_deltas() : 0;
   Plan plan;
   for (std::size_t i = 0; i < changes.size(); ++i) {
-    if (changes[i].delta != nullptr) {
+    const std::uint64_t delta_bytes = changes[i].delta != nullptr ? changes[i].delta->table_bytes() : 0;
+    if (delta_bytes > 0 && delta_bytes <= room) {
+      room -= delta_bytes;
       plan.by_delta.push_back(changes[i]);
       continue;
     }
@@ -232,6 +237,24 @@ Result<DeviceTensors::Plan> DeviceTensors::plan(const Snapshot& snapshot, std::v
   plan.alone.insert(plan.alone.end(), plan.together.begin(), plan.together.end());
   plan.together.clear();
   return plan;
+}
+
+/// Of the table, which is made once: the driver takes its time, and the end of one would wait for the device.
+std::uint64_t DeviceTensors::room_for_deltas() {
+  if (!std::exchange(has_delta_table_, true)) {
+    std::uint64_t bytes = 0;
+    for (const Row& row : rows_) {
+      if (row.tensor.spec.bytes() > kTogetherBytesMax) bytes += row.tensor.spec.bytes() / 2;
+    }
+    auto made = detail::DeltaTable::make(device_, std::min(bytes, deltas_.bytes_max));
+    if (made) delta_table_ = std::move(*made);
+    if (!made) {
+      log_line(LogLevel::warning, format("{}; tensors that come by delta are copied whole to device {}; this is said "
+                                         "once",
+                                         made.error().message(), device_->info().uuid.text()));
+    }
+  }
+  return delta_table_ != nullptr ? std::min(delta_table_->capacity(), deltas_.bytes_max) : 0;
 }
 
 /// Null: there is no memory for one, so each tensor goes alone.
@@ -272,11 +295,9 @@ Result<DeviceRefresh> DeviceTensors::refresh(std::shared_ptr<const Snapshot> sna
   // A refresh that failed amid its copies may have queued all of them, and not the event.
   if (!changes.empty() || is_mixed_) {
     report.tensors = changes.size();
-    for (const Change& change : changes) {
-      report.bytes += change.from.size();
-      report.deltas += change.delta != nullptr ? 1 : 0;
-    }
+    for (const Change& change : changes) report.bytes += change.from.size();
     FRESHET_ASSIGN(Plan plan, this->plan(*snapshot, std::move(changes)));
+    report.deltas = plan.by_delta.size();
     Flight flight{.snapshot = snapshot, .stream = stream};
     FRESHET_ASSIGN(flight.done, device_->create_event());
     if (!plan.together.empty()) flight.table = table_for(plan.together.size());
@@ -307,12 +328,7 @@ Result<bool> DeviceTensors::queue_deltas(std::span<const Change> changes, const 
     rows.push_back({.memory = static_cast<std::byte*>(rows_[change.row].tensor.address), .delta = change.delta});
   }
   if (rows.empty()) return true;
-  flight.deltas = std::move(spare_deltas_);
-  if (flight.deltas == nullptr || !flight.deltas->has_room_for(rows)) {
-    auto made = detail::DeltaTable::make(device_, rows);
-    flight.deltas = made ? std::move(*made) : nullptr;
-  }
-  if (flight.deltas == nullptr) return false;
+  flight.deltas = std::move(delta_table_);
   for (const Change& change : changes) rows_[change.row].owner = std::nullopt;
   const Status queued = flight.deltas->queue(*device_, flight.stream, rows);
   if (!queued && queued.error().code() == Code::unsupported) {
@@ -322,6 +338,7 @@ Result<bool> DeviceTensors::queue_deltas(std::span<const Change> changes, const 
   FRESHET_TRY(queued);
   for (const Change& change : changes) {
     rows_[change.row].owner = manifest.owners[change.tensor];
+    ++rows_[change.row].deltas_in_a_row;
     flight.delta_rows.push_back(change.row);
   }
   return true;
@@ -359,6 +376,7 @@ Status DeviceTensors::queue_alone(std::span<const Change> changes, const Manifes
       if (!copied) return fail(std::move(copied.error()).with_context("tensor " + row.tensor.spec.name));
     }
     row.owner = manifest.owners[change.tensor];
+    row.deltas_in_a_row = 0;
   }
   return {};
 }

@@ -12,12 +12,19 @@
 /// What is copied. A tensor is copied if another segment has its bytes than those that the device holds: the owner maps
 /// say so. A tensor of 64 KiB or less goes by a launch that copies many; a larger one by a copy of its own. Where a
 /// larger tensor came from another host by a delta, and the device holds the delta's base, the delta is copied, and
-/// applied there in place. The device proves the result by the delta's sum; a wrong one is known when it has run: the
-/// log says so, and is_mixed() is true until the next refresh has copied the tensor.
+/// applied there in place. The delta's sum tells whether the elements that it changes are right; a wrong one is known
+/// when the device has run: the log says so, and is_mixed() is true until the next refresh has copied the tensor. Of
+/// the other elements it tells nothing: they stay as somebody else wrote them, until the tensor is copied. So no tensor
+/// gets more than Deltas::in_a_row_max deltas in a row; the next time it is copied.
+///
+/// What deltas take. One table, made by the first refresh that has a delta: of half the tensors' bytes, and of
+/// Deltas::bytes_max at most, on the device, and of as much host memory that the driver knows. Deltas beyond it, and
+/// all deltas where the table of the refresh before is still in use or cannot be made, are left: these tensors are
+/// copied.
 ///
 /// Order. refresh() queues its copies after all work of the streams that use() named since the refresh before. A stream
 /// that use() names waits, on the device, for the last refresh. So any number of streams may compute with the tensors.
-/// The host waits for none of them.
+/// The host waits for none of them. It does copy the deltas' bytes into their table.
 ///
 /// Pins. The snapshot stays pinned until the device has done its copies; the next call of any function sees that. So a
 /// publisher may write the segments again only then, and a publisher that dies meanwhile takes no byte away.
@@ -25,9 +32,10 @@
 /// Where the publisher's copy lies in this device's memory too (Subscriber::take_device_memory), it is copied from
 /// there, within the device.
 ///
-/// The host does wait once: the first refresh from a slab registers the slab with the driver, about 0.2 ms a MiB.
-/// prepare() does it earlier. A slab that cannot be registered is copied through the driver's own pages; refresh() then
-/// takes as long as these copies, and the log says so once.
+/// The host does wait twice. The first refresh from a slab registers the slab with the driver, about 0.2 ms a MiB;
+/// prepare() does it earlier. The first refresh that has a delta makes the table, and registers its host memory
+/// likewise. A slab that cannot be registered is copied through the driver's own pages; refresh() then takes as long as
+/// these copies, and the log says so once.
 
 #include <cstdint>
 #include <memory>
@@ -67,11 +75,20 @@ struct DeviceRefresh {
 class DeviceTensors {
  public:
   static constexpr std::size_t kUsersMax = 1024;
+  /// Limits of what comes by delta.
+  struct Deltas {
+    std::uint64_t bytes_max = detail::kReceivedDeltasBytesMax;  ///< Of a refresh; 0: each tensor is copied.
+    std::uint32_t in_a_row_max = 64;                            ///< Of a tensor, until it is copied.
+  };
 
   /// invalid_argument names the tensor that is wrong: two of one name, a spec that fails check(), an address that is
   /// not this device's memory from its first byte to its last, memory that another tensor has too.
   static Result<std::unique_ptr<DeviceTensors>> bind(std::shared_ptr<gpu::Device> device,
-                                                     std::vector<DeviceTensor> tensors);
+                                                     std::vector<DeviceTensor> tensors) {
+    return bind(std::move(device), std::move(tensors), Deltas());
+  }
+  static Result<std::unique_ptr<DeviceTensors>> bind(std::shared_ptr<gpu::Device> device,
+                                                     std::vector<DeviceTensor> tensors, const Deltas& deltas);
   /// As end().
   ~DeviceTensors();
   DeviceTensors(const DeviceTensors&) = delete;
@@ -123,6 +140,7 @@ class DeviceTensors {
   struct Row {
     DeviceTensor tensor;
     std::optional<SegmentName> owner;
+    std::uint32_t deltas_in_a_row = 0;
   };
   /// A row to be copied.
   struct Change {
@@ -148,12 +166,13 @@ class DeviceTensors {
     std::vector<Change> together;  ///< By one launch.
   };
 
-  explicit DeviceTensors(std::shared_ptr<gpu::Device> device);
+  DeviceTensors(std::shared_ptr<gpu::Device> device, const Deltas& deltas);
   Status check_memory();
   Status find_tensors(const Manifest& manifest);
   Result<std::vector<Change>> changes_in(const Snapshot& snapshot);
   Result<std::vector<bool>> registered(const Snapshot& snapshot, std::span<const Change> changes);
   Result<Plan> plan(const Snapshot& snapshot, std::vector<Change> changes);
+  std::uint64_t room_for_deltas();
   std::unique_ptr<detail::CopyTable> table_for(std::size_t rows);
   Status wait_for_users(gpu::StreamHandle stream);
   Result<bool> queue_deltas(std::span<const Change> changes, const Manifest& manifest, Flight& flight);
@@ -164,6 +183,7 @@ class DeviceTensors {
   void collect();
 
   const std::shared_ptr<gpu::Device> device_;
+  const Deltas deltas_;
   const std::shared_ptr<detail::SlabRegistrations> registrations_;
   std::vector<Row> rows_;
   /// For which `places_` has each row's index in the model.
@@ -179,8 +199,9 @@ class DeviceTensors {
   std::set<void*> users_;  ///< Streams that may have work with the tensors.
   std::vector<Flight> flights_;
   std::unique_ptr<detail::CopyTable> spare_;
-  std::unique_ptr<detail::DeltaTable> spare_deltas_;
-  std::optional<Error> bad_delta_;  ///< Until a refresh has copied its tensor.
+  bool has_delta_table_ = false;                     ///< It was made, or cannot be.
+  std::unique_ptr<detail::DeltaTable> delta_table_;  ///< Null while a flight has it.
+  std::optional<Error> bad_delta_;                   ///< Until a refresh has copied its tensor.
 };
 
 }  // namespace freshet

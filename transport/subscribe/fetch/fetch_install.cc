@@ -287,7 +287,9 @@ void FetchInstall::prove_delta(Item& item) {
     const DeltaSpec spec{.dtype = job_.manifest->architecture->tensors()[item.tensor].dtype,
                          .base = served_->manifest->owners[item.tensor],
                          .target = content.name};
-    for_device_[item.tensor] = ReceivedDelta::make(spec, item.bytes, *item.payload);
+    const std::uint64_t room = options_.for_device_bytes_max - for_device_bytes_;
+    auto& kept = for_device_[item.tensor] = ReceivedDelta::make(spec, item.bytes, *item.payload, room);
+    if (kept != nullptr) for_device_bytes_ += kept->table_bytes();
   }
   // What is shown is read by others.
   std::vector<std::byte> payload = job_.coming != nullptr ? *item.payload : std::move(*item.payload);

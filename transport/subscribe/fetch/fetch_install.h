@@ -65,8 +65,10 @@ class FetchInstall final : public channel::FetchSink {
     /// Deltas on their way, together; one that would pass it is fetched dense.
     std::uint64_t payload_bytes_max = std::uint64_t{256} << 20;
     bool deltas = true;
-    bool full_proof = false;                       ///< Of deltas too.
-    bool for_device = false;                       ///< Keeps deltas for a server's tensors on a device.
+    bool full_proof = false;  ///< Of deltas too.
+    bool for_device = false;  ///< Keeps deltas for a server's tensors on a device.
+    /// As ReceivedDelta::table_bytes(), together.
+    std::uint64_t for_device_bytes_max = kReceivedDeltasBytesMax;
     Duration patience = std::chrono::seconds(10);  ///< Without a byte.
   };
   struct Job {
@@ -160,6 +162,7 @@ class FetchInstall final : public channel::FetchSink {
   std::map<std::uint64_t, Batch> requests_;  ///< Under way.
   std::uint64_t payload_bytes_ = 0;          ///< Of deltas on their way.
   std::vector<std::shared_ptr<const ReceivedDelta>> for_device_;
+  std::uint64_t for_device_bytes_ = 0;
   std::size_t unproved_ = 0;
   bool started_ = false;
   bool cancelled_ = false;

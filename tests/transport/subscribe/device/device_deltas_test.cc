@@ -22,6 +22,8 @@ class GpuServingDeltas : public GpuServing {
     must(subscriber_->take_device_memory(device_));
   }
 
+  std::uint64_t used() { return device_->info().bytes - must(device_->room()).free; }
+
   std::uint64_t bytes_to_device() {
     auto* const host = dynamic_cast<HostPlatform*>(platform_.get());
     return host == nullptr ? 0 : host->bytes_to_device();
@@ -75,7 +77,7 @@ TEST_P(GpuServingDeltas, RefreshesAndForwardsKeepTheirOrder) {
     must(device_->copy(forward.handle(), seen.address() + 120'000 * (version - 1), server.address(0), 120'000));
     expected.push_back(model.value(0));
   }
-  EXPECT_EQ(deltas, 4U);
+  EXPECT_GE(deltas, 1U) << "where the table was still in use, the tensor was copied";
   finish(forward.handle());
   must(tensors->wait(kPatience));
   for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -111,6 +113,107 @@ TEST_P(GpuServingDeltas, ATensorThatSomebodyElseWroteIsFoundAndMended) {
   EXPECT_FALSE(tensors->is_mixed());
   EXPECT_EQ(tensors->version(), 2U);
   expect_holds(server, model);
+}
+
+/// No delta touches the byte that somebody else wrote, so no sum tells of it.
+TEST_P(GpuServingDeltas, WhatNoDeltaTouchesIsMendedByACopy) {
+  constexpr std::uint32_t kInARow = 3;
+  Trained model({120'000});
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const auto tensors = must(DeviceTensors::bind(device_, server.tensors(), {.in_a_row_max = kInARow}));
+  const Stream stream = must(device_->create_stream());
+  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  must(tensors->wait(kPatience));
+  write(server.address(0), std::vector<std::byte>(1, ~model.value(0)[0]));
+  for (std::uint32_t i = 1; i <= 2 * kInARow + 2; ++i) {
+    model.touch(0, 5, 500);
+    publish(model);
+    const bool is_copied = i % (kInARow + 1) == 0;
+    EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).deltas, is_copied ? 0U : 1U) << i;
+    must(tensors->wait(kPatience));
+    const bool is_mended = read(server.address(0), 1)[0] == model.value(0)[0];
+    EXPECT_EQ(is_mended, i > kInARow) << i;
+  }
+  expect_holds(server, model);
+}
+
+/// What finds no room in the table is copied. The table is the same for all refreshes.
+TEST_P(GpuServingDeltas, TheTableHasALimit) {
+  Trained model({400'000, 400'000, 400'000});
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const auto tensors = must(DeviceTensors::bind(device_, server.tensors(), {.bytes_max = 50'000}));
+  const Stream stream = must(device_->create_stream());
+  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  must(tensors->wait(kPatience));
+  const std::uint64_t before = used();
+  for (const std::size_t stride : {100, 20, 10, 2000}) {
+    for (std::size_t tensor = 0; tensor < 3; ++tensor) model.touch(tensor, tensor, stride);
+    publish(model);
+    std::uint64_t room = 50'000;
+    std::uint64_t expected = 0;
+    for (std::uint32_t tensor = 0; tensor < 3; ++tensor) {
+      const auto* const delta = subscriber_->snapshot().delta(tensor);
+      ASSERT_NE(delta, nullptr) << "stride " << stride;
+      if (delta->table_bytes() > room) continue;
+      room -= delta->table_bytes();
+      ++expected;
+    }
+    EXPECT_TRUE(stride < 50 ? expected < 3 : expected == 3) << expected << " of stride " << stride;
+    const DeviceRefresh refreshed = must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    EXPECT_EQ(refreshed.tensors, 3U);
+    EXPECT_EQ(refreshed.deltas, expected) << "stride " << stride;
+    must(tensors->wait(kPatience));
+    EXPECT_LE(used() - before, 64U << 10);
+    expect_holds(server, model);
+  }
+}
+
+/// While the device still has the table, the next refresh copies: it makes no second one, and waits for nothing.
+TEST_P(GpuServingDeltas, OneTableIsAll) {
+  if (!GetParam().is_host) GTEST_SKIP() << "only the host device can be held";
+  Trained model({200'000});
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const auto tensors = bind(server);
+  const Stream stream = must(device_->create_stream());
+  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  must(tensors->wait(kPatience));
+  host().hold(true);
+  std::uint64_t with_table = 0;
+  for (std::uint64_t version = 2; version <= 4; ++version) {
+    model.touch(0, version, 500);
+    publish(model);
+    const DeviceRefresh refreshed = must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    EXPECT_EQ(refreshed.deltas, version == 2 ? 1U : 0U) << "version " << version;
+    if (version == 2) with_table = used();
+    EXPECT_EQ(used(), with_table) << "version " << version;
+  }
+  host().hold(false);
+  must(tensors->wait(kPatience));
+  expect_holds(server, model);
+}
+
+TEST_P(GpuServingDeltas, WithoutMemoryForATableTensorsAreCopiedAndTheReasonIsSaidOnce) {
+  if (!GetParam().is_host) GTEST_SKIP() << "a real device's memory is others' too";
+  Trained model({200'000});
+  publish(model);
+  const ServerMemory server = server_of(model);
+  const auto tensors = bind(server);
+  const Stream stream = must(device_->create_stream());
+  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  must(tensors->wait(kPatience));
+  const Memory rest = must(device_->allocate(must(device_->room()).free));
+  HeardLog log;
+  for (std::uint64_t version = 2; version <= 4; ++version) {
+    model.touch(0, version, 500);
+    publish(model);
+    EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).deltas, 0U);
+    must(tensors->wait(kPatience));
+    expect_holds(server, model);
+  }
+  EXPECT_EQ(log.count("tensors that come by delta are copied whole"), 1U);
 }
 
 /// What holds another version than the delta's base is copied: after forget(), after a version that was passed over,

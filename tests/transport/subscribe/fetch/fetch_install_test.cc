@@ -16,7 +16,8 @@ using test::ModelSource;
 
 class FetchInstallTest : public ::testing::Test {
  protected:
-  FetchInstallTest() {
+  FetchInstallTest() : FetchInstallTest({40'000, 1'000, 3'000, 20'000, 0}) {}
+  explicit FetchInstallTest(const std::vector<std::uint64_t>& elements) : model_(elements) {
     connect();
     manifest_ = model_.next(model_.all());
     EXPECT_TRUE(arena_.prepare(*manifest_->architecture));
@@ -72,7 +73,7 @@ class FetchInstallTest : public ::testing::Test {
   }
   void use(std::uint64_t limit_bytes) { arena_limit_ = limit_bytes; }
 
-  ChangingModel model_{{40'000, 1'000, 3'000, 20'000, 0}};
+  ChangingModel model_;
   ModelSource source_{model_};
   FetchChannel channel_;
   FakeClient* client_ = nullptr;
@@ -130,6 +131,35 @@ TEST_F(FetchInstallTest, DeltasAreAppliedToAShadow) {
     EXPECT_EQ(tally_.shadows_copied, 0u) << "it is one version behind: the delta before is applied again";
     drop(static_cast<std::size_t>(version));
   }
+}
+
+class FetchForDevice : public FetchInstallTest {
+ protected:
+  FetchForDevice() : FetchInstallTest({40'000, 40'000, 40'000, 1'000}) { options_.for_device = true; }
+};
+
+TEST_F(FetchForDevice, DeltasOfLargeTensorsAreKept) {
+  serve(manifest_);
+  serve(model_.next({0, 2, 3}), 0);
+  EXPECT_EQ(tally_.tensors_delta, 3u);
+  const auto& deltas = versions_[1].deltas;
+  ASSERT_EQ(deltas.size(), 4U);
+  EXPECT_TRUE(deltas[0] != nullptr && deltas[1] == nullptr && deltas[2] != nullptr);
+  EXPECT_EQ(deltas[3], nullptr) << "a device copies a small tensor with others";
+}
+
+TEST_F(FetchForDevice, DeltasAreKeptUpToALimit) {
+  serve(manifest_);
+  serve(model_.next({0, 1, 2}), 0);
+  std::uint64_t largest = 0;
+  for (std::size_t tensor = 0; tensor < 3; ++tensor) {
+    ASSERT_NE(versions_[1].deltas[tensor], nullptr);
+    largest = std::max(largest, versions_[1].deltas[tensor]->table_bytes());
+  }
+  options_.for_device_bytes_max = largest + largest / 2;
+  serve(model_.next({0, 1, 2}), 1);
+  EXPECT_EQ(tally_.tensors_delta, 3u) << "it is one of what is kept, not of what comes";
+  EXPECT_EQ(std::ranges::count_if(versions_[2].deltas, [](const auto& delta) { return delta != nullptr; }), 1);
 }
 
 TEST_F(FetchInstallTest, WithoutRoomForDeltasTheShadowIsCopied) {
