@@ -133,7 +133,10 @@ VersionNumber DeviceTensorsHandle::version() {
 }
 
 bool DeviceTensorsHandle::is_mixed() {
-  return take(locked([](DeviceTensors& tensors) -> Result<bool> { return tensors.is_mixed(); }));
+  return take(locked([](DeviceTensors& tensors) -> Result<bool> {
+    static_cast<void>(tensors.pins());  // It sees which deltas are done, and what came of them.
+    return tensors.is_mixed();
+  }));
 }
 
 std::size_t DeviceTensorsHandle::pins() {

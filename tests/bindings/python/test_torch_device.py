@@ -193,6 +193,34 @@ def test_tensors_that_moved_are_copied_where_they_are(pair, host, world):
     assert all((tensor == 2).all() for tensor in served.state_dict().values()) and (before == 1).all()
 
 
+class Large(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(30_000))
+
+    def forward(self):
+        return self.weight.sum()
+
+
+def test_a_wrong_result_that_the_device_finds_after_a_refresh_is_mended_by_the_next_forward(host, world):
+    served, trained = place(host, filled(Large(), 7)), filled(Large(), 1)
+    with freshet.Publisher("m", channels="zmq", keep_versions=2) as publisher, freshet.Subscriber("m", channel="zmq") as subscriber:
+        attached = ft.attach(served, subscriber, mode="copy")
+        published((publisher, subscriber), trained)
+        served()
+        host.finish()
+        served.weight.detach().numpy()[:] = 99  # PyTorch does not know of this write.
+        with torch.no_grad():
+            trained.weight[::100] = 5
+        version = published((publisher, subscriber), trained)
+        served()
+        host.finish()
+        assert (served.weight != trained.weight).any(), "the version came by a delta, upon what somebody else wrote"
+        served()
+        host.finish()
+        assert (served.weight == trained.weight).all() and attached.answered == version
+
+
 def test_without_a_driver_pytorch_copies_and_the_reason_is_said_once(pair, host, world, monkeypatch, caplog):
     def refused(device):
         raise freshet.Unavailable("the driver is older than release 580")
