@@ -37,7 +37,7 @@ INSTANTIATE_TEST_SUITE_P(Driver, GpuServingDeltas, testing::ValuesIn([]() -> std
                          }()));
 
 TEST_P(GpuServingDeltas, OnlyWhatChangedCrossesTheBus) {
-  Trained model({300'001, 400, 0, 150'000});
+  Trained model({300'001, 400, 0, 117'000});
   publish(model);
   const ServerMemory server = server_of(model);
   const auto tensors = bind(server);
@@ -140,10 +140,10 @@ TEST_P(GpuServingDeltas, WhatNoDeltaTouchesIsMendedByACopy) {
 
 /// What finds no room in the table is copied. The table is the same for all refreshes.
 TEST_P(GpuServingDeltas, TheTableHasALimit) {
-  Trained model({400'000, 400'000, 400'000});
+  Trained model({130'000, 130'000, 130'000});
   publish(model);
   const ServerMemory server = server_of(model);
-  const auto tensors = must(DeviceTensors::bind(device_, server.tensors(), {.bytes_max = 50'000}));
+  const auto tensors = must(DeviceTensors::bind(device_, server.tensors(), {.bytes_max = 17'000}));
   const Stream stream = must(device_->create_stream());
   must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
   must(tensors->wait(kPatience));
@@ -151,7 +151,7 @@ TEST_P(GpuServingDeltas, TheTableHasALimit) {
   for (const std::size_t stride : {100, 20, 10, 2000}) {
     for (std::size_t tensor = 0; tensor < 3; ++tensor) model.touch(tensor, tensor, stride);
     publish(model);
-    std::uint64_t room = 50'000;
+    std::uint64_t room = 17'000;
     std::uint64_t expected = 0;
     for (std::uint32_t tensor = 0; tensor < 3; ++tensor) {
       const auto* const delta = subscriber_->snapshot().delta(tensor);
