@@ -58,7 +58,7 @@ class SharedPacks {
   log::LogStore& log_;  ///< Draws the objects' names.
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<std::shared_ptr<Waiting>> waiting_ FRESHET_GUARDED_BY(mutex_);  ///< At most one for each writing thread.
+  std::deque<std::shared_ptr<Waiting>> waiting_ FRESHET_GUARDED_BY(mutex_);  ///< Some of threads that gave up.
   std::size_t under_way_ FRESHET_GUARDED_BY(mutex_) = 0;
 };
 
