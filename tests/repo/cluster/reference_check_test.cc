@@ -63,7 +63,7 @@ class ReferenceCheck : public ::testing::Test {
   }
   /// As a medium loses it: whoever keeps the store hears of it when it is opened next.
   void lose_reference() { change(Backend::Erase{keys_.front()}); }
-  void change(std::variant<Backend::Put, Backend::Erase> change) {
+  void change(Backend::Batch::value_type change) {
     ASSERT_TRUE(world_.backend(keeper_).apply({std::move(change)}));
     repository_.reset();
     world_.restart(keeper_);
