@@ -126,14 +126,7 @@ RestartPlanner RestingCheckpoints::planner(std::optional<VersionNumber> number, 
                                            const Kinds& kinds) const {
   Inventory inventory;
   for (const HeldShard& shard : held_) {
-    if (!kinds.contains(shard.kind)) continue;
-    inventory.held.push_back({.key = shard.key,
-                              .step = shard.step,
-                              .bytes_only = shard.bytes_only,
-                              .kind = shard.kind,
-                              .needs = shard.needs,
-                              .members = shard.members,
-                              .losses = shard.losses});
+    if (kinds.contains(shard.kind)) inventory.held.push_back(offered(shard));
   }
   RestartChoice choice;
   choice.version = number;

@@ -27,15 +27,7 @@ std::uint64_t now_as_incarnation() { return static_cast<std::uint64_t>(system_cl
 
 Inventory Restore::inventory() const {
   Inventory inventory;
-  for (const HeldShard& shard : job_.folders->scan()) {
-    inventory.held.push_back({.key = shard.key,
-                              .step = shard.step,
-                              .bytes_only = shard.bytes_only,
-                              .kind = shard.kind,
-                              .needs = shard.needs,
-                              .members = shard.members,
-                              .losses = shard.losses});
-  }
+  for (const HeldShard& shard : job_.folders->scan()) inventory.held.push_back(offered(shard));
   if (const auto promises = job_.folders->promises()) {
     inventory.number_max = promises->number_max;
     inventory.incarnation_max = promises->incarnation_max;

@@ -25,6 +25,16 @@ Result<std::optional<Error>> error_from(std::uint8_t code, const flatbuffers::St
 
 }  // namespace
 
+OfferedShard offered(const HeldShard& shard) {
+  return {.key = shard.key,
+          .step = shard.step,
+          .bytes_only = shard.bytes_only,
+          .kind = shard.kind,
+          .needs = shard.needs,
+          .members = shard.members,
+          .losses = shard.losses};
+}
+
 std::vector<std::byte> encode(const Inventory& inventory) {
   flatbuffers::FlatBufferBuilder builder;
   std::vector<flatbuffers::Offset<wire::Held>> held;

@@ -15,6 +15,7 @@
 
 #include "core/base/result.h"
 #include "repo/levels/shards/shard.h"
+#include "repo/levels/shards/shard_folders.h"
 #include "repo/levels/terms/terms.h"
 
 namespace freshet::levels {
@@ -30,6 +31,7 @@ struct OfferedShard {
   std::vector<std::uint32_t> members;  ///< For parity: the ranks that it has parity of.
   std::uint32_t losses = 0;            ///< For parity: the number of these ranks that may be lost.
 };
+OfferedShard offered(const HeldShard& shard);
 
 /// The shards and facts that one rank brings to a restart.
 struct Inventory {

@@ -120,15 +120,7 @@ class ParityWorld {
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
       Inventory& inventory = inventories.emplace_back();
       if ((lost >> rank & 1U) != 0) continue;
-      for (const HeldShard& shard : open_[rank]->scan()) {
-        inventory.held.push_back({.key = shard.key,
-                                  .step = shard.step,
-                                  .bytes_only = shard.bytes_only,
-                                  .kind = shard.kind,
-                                  .needs = shard.needs,
-                                  .members = shard.members,
-                                  .losses = shard.losses});
-      }
+      for (const HeldShard& shard : open_[rank]->scan()) inventory.held.push_back(offered(shard));
       inventory = *decode_inventory(encode(inventory));
     }
     RestartChoice choice;
