@@ -93,11 +93,11 @@ def dtype_of(name: str) -> np.dtype:
     if known is not None:
         return known
     if name in _PACKED_BITS:
-        raise Unsupported(f"NumPy has no {name}: its elements are smaller than a byte")
+        raise Unsupported(f"NumPy has no dtype {name}: its elements are smaller than a byte")
     try:
         import ml_dtypes
     except ImportError:
-        raise Unsupported(f"NumPy has no {name} of its own: install ml_dtypes") from None
+        raise Unsupported(f"NumPy has no dtype {name} of its own: install ml_dtypes") from None
     for theirs, ours in _ML_DTYPES.items():
         if hasattr(ml_dtypes, theirs):
             _TO_NUMPY[ours] = np.dtype(getattr(ml_dtypes, theirs))
@@ -116,7 +116,7 @@ def _name_of(dtype: np.dtype, tensor: str) -> str:
     name = _ML_DTYPES.get(dtype.name)
     if name is not None and dtype.isnative:
         return name
-    raise InvalidArgument(f"tensor {tensor}: dtype {dtype} is none that a model's tensors may have")
+    raise InvalidArgument(f"tensor {tensor}: dtype {dtype} is not one of Freshet's")
 
 
 def to_numpy(value: Any, tensor: str) -> np.ndarray:

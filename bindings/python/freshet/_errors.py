@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong, as classes. Each has the code of C++'s errors, and is one of Python's own where there is one."""
+"""The exceptions. Each has the code of a C++ error, and derives from Python's own exception where there is one."""
 
 __all__ = ["Error", "InvalidArgument", "NotFound", "AlreadyExists", "FailedPrecondition", "Corrupt", "Unavailable",
            "TimedOut", "OutOfSpace", "Cancelled", "Unsupported", "IoError"]
 
 
 class Error(Exception):
-    """Base of all. `code` says what to do next: "unavailable" and "timed_out" try later, "out_of_space" free something,
-    "corrupt" never try again."""
+    """Base of all. `code` says what to do next: "unavailable" and "timed_out": try later; "out_of_space": free
+    something; "corrupt": never try again."""
 
     code = "error"
 
@@ -16,13 +16,13 @@ class Error(Exception):
 
 
 class InvalidArgument(Error, ValueError):
-    """What was given is wrong; the same call fails again."""
+    """An argument is wrong; the same call fails again."""
 
     code = "invalid_argument"
 
 
 class NotFound(Error, KeyError):
-    """Nothing goes by that name."""
+    """No model, version, tensor or file has that name."""
 
     code = "not_found"
 
@@ -34,7 +34,7 @@ class AlreadyExists(Error):
 
 
 class FailedPrecondition(Error):
-    """Not in this state: closed, forked, of another shape."""
+    """The object's state does not allow the call: closed, forked, of another shape."""
 
     code = "failed_precondition"
 
@@ -52,7 +52,7 @@ class Unavailable(Error):
 
 
 class TimedOut(Error, TimeoutError):
-    """It took longer than the timeout."""
+    """The call took longer than its timeout."""
 
     code = "timed_out"
 
@@ -64,13 +64,13 @@ class OutOfSpace(Error):
 
 
 class Cancelled(Error):
-    """Somebody stopped it."""
+    """The caller stopped the call."""
 
     code = "cancelled"
 
 
 class Unsupported(Error):
-    """This build or machine cannot do it; the message says why."""
+    """This build or this machine lacks something; the message says what."""
 
     code = "unsupported"
 

@@ -144,7 +144,7 @@ class Position:
     def check(self, callback: keras.callbacks.Callback, came: Mapping[str, np.ndarray]) -> None:
         """Before anything of the version is taken. Unsupported: its place is in the middle of an execution of several batches."""
         if min(came[_POSITION]) < 0:
-            raise Corrupt(f"tensor {_POSITION}: {came[_POSITION]} is no place in the data")
+            raise Corrupt(f"tensor {_POSITION}: {came[_POSITION]} is not a position in the data")
         batches, at_once = int(came[_POSITION][1]), callback.model.steps_per_execution
         if batches % at_once != 0 and batches != _batches_of_epoch(callback):
             raise Unsupported(f"training goes on after {batches} batches of an epoch: with steps_per_execution={at_once} no "

@@ -215,7 +215,7 @@ class _Builder:
 def _describe(variable: Any) -> Dict[str, Any]:
     dtype = str(variable.dtype)
     if dtype not in _DTYPES:
-        raise InvalidArgument(f"tensor {variable.path}: dtype {dtype} is none that a model's tensors may have")
+        raise InvalidArgument(f"tensor {variable.path}: dtype {dtype} is not one of Freshet's")
     return {"dtype": _DTYPES[dtype], "shape": list(variable.shape), "key": variable.path, "role": "weight"}
 
 

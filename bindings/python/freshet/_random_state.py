@@ -66,14 +66,14 @@ def _take_host() -> np.ndarray:
 def _put_back_host(state: np.ndarray) -> None:
     ends = np.cumsum([4 * _PYTHON, 16, 4 * _NUMPY, 24])
     if state.dtype != np.uint8 or state.size != ends[-1]:
-        raise Corrupt(f"tensor {_HOST}: {state.size} bytes are no random state")
+        raise Corrupt(f"tensor {_HOST}: {state.size} bytes are not a random state")
     words, gauss, numpy_words, more = np.split(state, ends[:-1])
     words = words.view(np.uint32)
     has_gauss, value = gauss.view(np.float64)
     position, numpy_has_gauss, numpy_value = more.view(np.float64)
     # Neither library looks at a position that leads out of its memory.
     if words[-1] > _NUMPY or not -1 <= position <= _NUMPY or not all(np.isfinite(more.view(np.float64))):
-        raise Corrupt(f"tensor {_HOST}: its bytes are no random state")
+        raise Corrupt(f"tensor {_HOST}: its bytes are not a random state")
     random.setstate((3, tuple(int(word) for word in words), float(value) if has_gauss else None))
     if position >= 0:
         np.random.set_state(("MT19937", numpy_words.view(np.uint32), int(position), int(numpy_has_gauss != 0), float(numpy_value)))

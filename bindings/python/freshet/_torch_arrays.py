@@ -52,7 +52,7 @@ def _check(name: str, tensor: torch.Tensor) -> None:
     if tensor.layout is not torch.strided:
         raise InvalidArgument(f"tensor {name}: its layout is {tensor.layout}; give to_dense()")
     if tensor.is_complex() and tensor.dtype is not torch.complex64 or tensor.is_quantized:
-        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have")
+        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is not one of Freshet's")
 
 
 def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
@@ -72,7 +72,7 @@ def _to_numpy(name: str, tensor: torch.Tensor) -> np.ndarray:
     try:
         return tensor.numpy()
     except TypeError:
-        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is none that a model's tensors may have") from None
+        raise InvalidArgument(f"tensor {name}: dtype {tensor.dtype} is not one of Freshet's") from None
 
 
 def _from_numpy(array: np.ndarray) -> torch.Tensor:

@@ -100,8 +100,8 @@ class _Builder:
 
     def describe(self, tensor: torch.Tensor) -> Dict[str, Any]:
         if tensor.dtype not in _DTYPES:
-            raise InvalidArgument(f"tensor {self.first_name[id(tensor)]}: dtype {tensor.dtype} is none that a model's "
-                                  f"tensors may have")
+            raise InvalidArgument(f"tensor {self.first_name[id(tensor)]}: dtype {tensor.dtype} is not one of "
+                                  f"Freshet's")
         shape = list(tensor.shape)
         if _DTYPES[tensor.dtype] == "f4" and shape:
             shape[-1] *= 2  # PyTorch counts pairs.

@@ -83,7 +83,7 @@ class TrainingState:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if id(parameter) not in names:
-                    raise InvalidArgument("the optimizer has a parameter that is none of the module's")
+                    raise InvalidArgument("the optimizer has a parameter that the module does not have")
                 found[names[id(parameter)]] = parameter
         return found
 

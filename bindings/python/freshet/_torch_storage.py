@@ -260,7 +260,7 @@ def _from_json(text: bytes, version: str) -> Metadata:
                 continue
             dtype = getattr(torch, one["dtype"])
             if not isinstance(dtype, torch.dtype):
-                raise ValueError(f"{one['dtype']} is no type of tensors")
+                raise ValueError(f"{one['dtype']} is not a dtype of tensors")
             strides: Dict[str, Any] = {"strides": tuple(one["strides"])} if one["strides"] is not None and any(
                 field.name == "strides" for field in dataclasses.fields(TensorProperties)) else {}
             tensors[fqn] = TensorStorageMetadata(
@@ -310,7 +310,7 @@ class StorageReader(_StorageReader):
         try:
             text = self._repository._get(record, [_METADATA])[_METADATA]
         except NotFound:
-            raise FailedPrecondition(f"{self._read} is no checkpoint of torch.distributed.checkpoint") from None
+            raise FailedPrecondition(f"{self._read} is not a checkpoint of torch.distributed.checkpoint") from None
         self._metadata = _from_json(text.tobytes(), self._read)
         return self._metadata
 
@@ -358,7 +358,7 @@ class StorageReader(_StorageReader):
         for chunk in told.chunks:
             if index.offset is None or chunk.offsets == index.offset:
                 return told.properties.dtype, chunk.sizes
-        raise Corrupt(f"{self._read}: {index} is none of its pieces")
+        raise Corrupt(f"{self._read} has no piece {index}")
 
     def _bytes_of(self, item: ReadItem) -> int:
         if item.type == LoadItemType.BYTE_IO:

@@ -243,7 +243,7 @@ class Checkpointer(Handle):
 
     def _at(self, name: str) -> int:
         if name not in self._index:
-            raise InvalidArgument(f"tensor {name!r} is none of this job's")
+            raise InvalidArgument(f"this job has no tensor {name!r}")
         return self._index[name]
 
     def _array(self, tensors: Mapping[str, Any], name: str, convert: Callable[[Any, str], np.ndarray] = to_numpy) -> np.ndarray:

@@ -125,7 +125,7 @@ def _aside(path: str, kind: str, write: Callable[[str], None]) -> None:
 
 def _read_npz(path: str) -> Dict[str, np.ndarray]:
     if not zipfile.is_zipfile(path):
-        raise Corrupt(f"{path}: no .npz, which is an archive of named arrays")
+        raise Corrupt(f"{path} is not an .npz archive of named arrays")
     with zipfile.ZipFile(path) as archive:
         _check_archive(path, archive, _TIMES_PACKED)
         for member in archive.infolist():
@@ -178,11 +178,11 @@ def _read_torch(path: str) -> Dict[str, np.ndarray]:
     if isinstance(told, Mapping) and isinstance(told.get("state_dict"), Mapping):
         told = told["state_dict"]  # What Lightning writes.
     if not isinstance(told, Mapping):
-        raise Corrupt(f"{path}: has a {type(told).__name__}, and no tensors by name")
+        raise Corrupt(f"{path} holds a {type(told).__name__}, not tensors by name")
     total = 0
     for name, tensor in told.items():
         if not isinstance(tensor, torch.Tensor):
-            raise InvalidArgument(f"{path}: {check_name(name)} is a {type(tensor).__name__}, and no tensor")
+            raise InvalidArgument(f"{path}: {check_name(name)} is a {type(tensor).__name__}, not a tensor")
         total += tensor.numel() * tensor.element_size()  # An expanded tensor has one number, and a shape of any size.
         _check_room(path, check_name(name), total, _TIMES_SHARED)
     return {check_name(name): _to_numpy(name, tensor) for name, tensor in told.items()}
@@ -212,7 +212,7 @@ def _read_hdf5(path: str) -> Dict[str, np.ndarray]:
         if one.is_virtual or one.external:
             raise InvalidArgument(f"{path}: {name} lies in another file")
         if one.dtype.hasobject:
-            raise InvalidArgument(f"{path}: {name} is no array of numbers, but has {one.dtype}")
+            raise InvalidArgument(f"{path}: {name} is not an array of numbers: its dtype is {one.dtype}")
         # What filters packed comes whole chunk by whole chunk; anything else has its bytes in the file, or was never written.
         packed = one.chunks is not None and one.id.get_create_plist().get_nfilters() > 0
         shape = [-(-extent // chunk) * chunk for extent, chunk in zip(one.shape, one.chunks)] if packed else one.shape or ()
@@ -249,4 +249,4 @@ def _write_hdf5(path: str, tensors: Mapping[str, Any]) -> None:
             try:
                 file.create_dataset(name, data=array)
             except (ValueError, TypeError, KeyError) as error:  # "", "/", "a//b" beside "a/b" and the like.
-                raise InvalidArgument(f"{path}: HDF5 holds no tensor {name!r}: {error}; .safetensors does") from error
+                raise InvalidArgument(f"{path}: HDF5 cannot hold tensor {name!r}: {error}; .safetensors can") from error

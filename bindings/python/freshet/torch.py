@@ -67,7 +67,7 @@ def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: 
             _log.info("this is rank %d: rank 0 publishes", _rank())
         return None
     if publisher is None:
-        raise FailedPrecondition("rank 0 publishes, and has no publisher")
+        raise FailedPrecondition("rank 0 publishes: give it a publisher")
     # What lies on an NVIDIA GPU stays there: Publisher.publish() reads it in the current stream's order.
     arrays: Dict[str, Any] = {name: tensor if tensor.is_cuda else _to_numpy(name, tensor) for name, tensor in named.items()}
     parameters = {name for name, _ in unwrapped(module).named_parameters(remove_duplicate=False)}
@@ -85,7 +85,7 @@ def publish(publisher: Publisher | None, module: torch.nn.Module, *, optimizer: 
 def _check_with_optimizer(optimizer: Any, extra: Any, scheduler: Any) -> None:
     for name, given in (("extra", extra), ("scheduler", scheduler)):
         if given is not None and optimizer is None:
-            raise InvalidArgument(f"{name}: it goes with an optimizer, for resume()")
+            raise InvalidArgument(f"{name}: give optimizer=, too; resume() needs both")
 
 
 def _add_state(publisher: Publisher, module: torch.nn.Module, optimizer: Any, extra: Mapping[str, Any] | None,

@@ -127,7 +127,7 @@ def test_a_decision_that_was_overtaken_changes_nothing(group):
         shadow.handle(predict, ONES)
         assert eventually(lambda: shadow.decisions == {2: "committed"})
         for decide in (late._commit, late._drop):
-            with pytest.raises(freshet.Cancelled, match="others decided"):
+            with pytest.raises(freshet.Cancelled, match="another member decided"):
                 decide(2, before)
         group[2].wait_for(2, PATIENCE)
         assert [member.version for member in group[1:]] == [2, 2] and group[0].stat()["current"]["version"] == 2

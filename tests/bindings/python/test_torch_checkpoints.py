@@ -357,7 +357,7 @@ def test_wrong_use_names_what_is_wrong(checkpoints_of):
         checkpoints_of(module, "adam")
     with pytest.raises(freshet.Unsupported, match="LBFGS"):
         checkpoints_of(module, torch.optim.LBFGS(module.parameters()))
-    with pytest.raises(freshet.InvalidArgument, match="none of the module's"):
+    with pytest.raises(freshet.InvalidArgument, match="that the module does not have"):
         checkpoints_of(module, torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))]))
     with pytest.raises(freshet.InvalidArgument, match="0.weight"):
         checkpoints_of(module, adam, extra={"0.weight": np.zeros(3)})

@@ -173,7 +173,7 @@ def test_bad_input_names_the_tensor_and_stores_nothing(folder):
                 save(repository, {"good": torch.ones(2), "bad": bad})
         assert repository.models() == []
         repository.put("plain", {"w": np.zeros(3, np.float32)})
-        with pytest.raises(dcp.api.CheckpointException, match="plain@1 is no checkpoint"):
+        with pytest.raises(dcp.api.CheckpointException, match="plain@1 is not a checkpoint"):
             load(repository, {"w": torch.zeros(3)}, "plain")
         with pytest.raises(dcp.api.CheckpointException, match="nobody"):
             load(repository, {"w": torch.zeros(3)}, "nobody")

@@ -256,7 +256,7 @@ class Shadow:
             answer = request.function(request.staged, *request.arguments, **request.named)
             if inspect.iscoroutine(answer):
                 answer.close()
-                raise InvalidArgument("handle() calls functions, and awaits none: call it where the function runs, in a thread")
+                raise InvalidArgument("handle() cannot await: call it in the thread that runs the function")
             outcome = "same" if self._compare(request.answer, answer) else "different"
         except BaseException as error:  # Of the user's function: SystemExit too ends nothing here.
             outcome = "failed"
@@ -326,7 +326,7 @@ class Shadow:
             end = time.monotonic() + _NEWS
             while time.monotonic() < end:
                 if core.status()["current"]["epoch"] > epoch:
-                    raise Cancelled(f"others decided: {error}") from None
+                    raise Cancelled(f"another member decided first: {error}") from None
                 time.sleep(0.005)
             raise
 
