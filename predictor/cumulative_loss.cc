@@ -13,7 +13,7 @@ Result<double> cumulative_loss(const ReplayClock& clock, std::span<const double>
   const Horizon& horizon = clock.horizon();
   if (static_cast<std::int64_t>(costs.size()) != horizon.rows - horizon.warmup + 1) {
     return fail(Code::invalid_argument,
-                format("{} costs for rows {} to {}", costs.size(), horizon.warmup, horizon.rows));
+                format("{} costs were given for rows {} to {}", costs.size(), horizon.warmup, horizon.rows));
   }
   ExactSum sum;
   std::int64_t served = horizon.warmup;

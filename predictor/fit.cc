@@ -270,7 +270,8 @@ Result<Forecast> fit(const LossHistory& history, const FitOptions& options) {
 
 Result<Forecast> fit(std::span<const double> iterations, std::span<const double> losses, const FitOptions& options) {
   if (iterations.size() != losses.size()) {
-    return fail(Code::invalid_argument, format("fit: {} iterations and {} losses", iterations.size(), losses.size()));
+    return fail(Code::invalid_argument,
+                format("fit: {} iterations were given for {} losses", iterations.size(), losses.size()));
   }
   LossHistory history;
   for (std::size_t i = 0; i < losses.size(); ++i) {

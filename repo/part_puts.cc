@@ -94,7 +94,7 @@ Status check_part(const TensorPart& part, const Architecture& architecture) {
   const auto tensors = architecture.tensors();
   if (part.tensor >= tensors.size()) {
     return fail(Code::invalid_argument,
-                format("a part of tensor {}: the architecture has {} tensors", part.tensor, tensors.size()));
+                format("a part of tensor {}: the architecture has only {} tensors", part.tensor, tensors.size()));
   }
   const TensorSpec& tensor = tensors[part.tensor];
   if (!lies_inside(part, tensor.bytes())) {
@@ -117,7 +117,7 @@ Result<std::vector<TensorPart>> slice_parts(const Architecture& architecture, st
   const auto tensors = architecture.tensors();
   if (tensor >= tensors.size()) {
     return fail(Code::invalid_argument,
-                format("a slice of tensor {}: the architecture has {} tensors", tensor, tensors.size()));
+                format("a slice of tensor {}: the architecture has only {} tensors", tensor, tensors.size()));
   }
   const TensorSpec& spec = tensors[tensor];
   bool is_inside = from.size() == spec.shape.size() && size.size() == spec.shape.size();

@@ -106,8 +106,8 @@ Status Publisher::Impl::close(Duration at_most) {
   MutexLock lock(mutex_);
   if (cancelled_.empty()) return {};
   std::ranges::sort(cancelled_);
-  return fail(Code::cancelled, format("close the publisher of {}: not sealed in time, and dropped: version {}; give "
-                                      "close() more time, or wait_committed() first",
+  return fail(Code::cancelled, format("close the publisher of {}: version {} was not sealed in time, and is dropped; "
+                                      "give close() more time, or call wait_committed() first",
                                       options_.model, fmt::join(cancelled_, ", ")));
 }
 

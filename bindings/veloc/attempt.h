@@ -44,7 +44,7 @@ Status attempt(const Work& work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return fail(Code::out_of_space, "there is no memory");
+    return fail(Code::out_of_space, "no memory is left");
   } catch (const std::exception& error) {
     return fail(Code::io_error, error.what());
   }

@@ -207,7 +207,8 @@ Status Session::close(const std::string& name) {
 }
 
 Status Session::begin(const std::string& name, int version) {
-  if (checkpoint_ || restart_) return fail(Code::failed_precondition, "a checkpoint or a restart has not ended");
+  if (checkpoint_ || restart_)
+    return fail(Code::failed_precondition, "a checkpoint or a restart is still open: end it first");
   FRESHET_TRY(check(name, version));
   std::error_code failure;  // What an earlier life left is no file of this version.
   std::filesystem::remove(file_of(name, version), failure);
@@ -378,7 +379,7 @@ Status Session::checkpoint(const std::string& name, int version) {
   const Status ended = end(captured.has_value());
   if (!captured) return captured;
   if (!ended) return ended;
-  if (!before) return fail(Error(before.error()).with_context("the checkpoint before, this one is made"));
+  if (!before) return fail(Error(before.error()).with_context("this checkpoint is taken, the one before it failed"));
   return {};
 }
 

@@ -16,24 +16,26 @@ namespace freshet::veloc {
 
 Result<Session::Table> Session::table_from(Bytes bytes, const Checkpointer::Restored& restored) const {
   if (!restored.fresh.empty()) {
-    return fail(Code::failed_precondition, format("version {} is of fewer ranks", restored.step));
+    return fail(Code::failed_precondition,
+                format("version {} was written by fewer ranks: start the job with as many", restored.step));
   }
   std::size_t word = 0;
   const auto next = [&] { return load_little_endian<std::uint64_t>(bytes.data() + kWord * word++); };
   const std::uint64_t ranks = next();
   if (ranks != ranks_->ranks()) {
-    return fail(Code::failed_precondition, format("version {} is of {} ranks, here are {}: regions are of their rank",
-                                                  restored.step, ranks, ranks_->ranks()));
+    return fail(Code::failed_precondition,
+                format("version {} was written by {} ranks, and this job has {}: start it with as many", restored.step,
+                       ranks, ranks_->ranks()));
   }
   const std::uint64_t count = next();
-  if (count > kRegionsMax || restored.step > INT32_MAX) return fail(Code::corrupt, "a table of regions that cannot be");
+  if (count > kRegionsMax || restored.step > INT32_MAX) return fail(Code::corrupt, "the table of regions is damaged");
   Table table{.version = static_cast<int>(restored.step), .regions = count, .most = {}, .own = {}};
   if (bytes.size() < kTableBytes + more_bytes(count)) return table;
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto id = static_cast<std::int64_t>(next());
     table.most[id] = next();
     if (const std::uint64_t own = next(); own != kAbsent) {
-      if (own > table.most[id]) return fail(Code::corrupt, "a table of regions that cannot be");
+      if (own > table.most[id]) return fail(Code::corrupt, "the table of regions is damaged");
       table.own[id] = own;
     }
   }
@@ -101,7 +103,8 @@ Status Session::load(const std::string& name, const Table& table) {
 
 Result<std::optional<int>> Session::newest(const std::string& name, int version_max) {
   const auto may = [&]() -> Status {
-    if (checkpoint_ || restart_) return fail(Code::failed_precondition, "a checkpoint or a restart has not ended");
+    if (checkpoint_ || restart_)
+      return fail(Code::failed_precondition, "a checkpoint or a restart is still open: end it first");
     return check(name, version_max);
   };
   FRESHET_TRY(agree(format("newest {} {}", name, version_max), may()));
@@ -126,7 +129,8 @@ Result<std::optional<int>> Session::newest(const std::string& name, int version_
 
 Status Session::restart_begin(const std::string& name, int version) {
   const auto may = [&]() -> Status {
-    if (checkpoint_ || restart_) return fail(Code::failed_precondition, "a checkpoint or a restart has not ended");
+    if (checkpoint_ || restart_)
+      return fail(Code::failed_precondition, "a checkpoint or a restart is still open: end it first");
     return check(name, version);
   };
   FRESHET_TRY(agree(format("restart {} {}", name, version), may()));

@@ -61,7 +61,7 @@ std::uint64_t lock_prefix(void* memory, std::uint64_t bytes) {
 
 Result<Slab> Slab::create(const std::string& name, const Options& options) {
   if (options.bytes == 0 || options.bytes > kSlabBytesMax) {
-    return fail(Code::invalid_argument, format("create slab {}: {} bytes", name, options.bytes));
+    return fail(Code::invalid_argument, format("create slab {}: a slab cannot have {} bytes", name, options.bytes));
   }
   const auto context = [&](tl::unexpected<Error> error) {
     return fail(std::move(error.value()).with_context(format("create slab {}", name)));
@@ -102,7 +102,7 @@ Result<Slab> Slab::adopt(int descriptor, std::uint64_t bytes) {
   Slab slab;
   slab.descriptor_ = ParentsDescriptor(FileDescriptor(descriptor));
   if (bytes == 0 || bytes > kSlabBytesMax) {
-    return fail(Code::corrupt, format("adopt slab: a size of {} bytes", bytes));
+    return fail(Code::corrupt, format("adopt slab: a slab cannot have {} bytes", bytes));
   }
   const int seals = ::fcntl(descriptor, F_GET_SEALS);
   if (seals < 0) return fail(Code::corrupt, "adopt slab: not sealable shared memory");

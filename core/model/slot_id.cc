@@ -125,12 +125,14 @@ class SlotComputer {
         return fail(Code::invalid_argument, "an input does not come from an earlier layer");
     }
     for (const LayerTensor& tensor : layer.tensors) {
-      if (tensor.tensor >= tensors_.size()) return fail(Code::invalid_argument, "one of its tensors does not exist");
+      if (tensor.tensor >= tensors_.size())
+        return fail(Code::invalid_argument, "it names a tensor that the graph does not have");
     }
     if (!layer.tensors_of) return {};
     if (*layer.tensors_of >= slots_.size())
       return fail(Code::invalid_argument, "tensors_of does not name an earlier layer");
-    return layer.tensors.empty() ? Status() : fail(Code::invalid_argument, "has both tensors and tensors_of");
+    return layer.tensors.empty() ? Status()
+                                 : fail(Code::invalid_argument, "it has both tensors and tensors_of: give one of them");
   }
 
   /// The hash of the domain and the layer's config. `ordinal` counts Inputs from 1; 0 for other layers.

@@ -141,7 +141,7 @@ Result<SafetensorsWeightMap> parse_safetensors_index(std::string_view json) {
   if (metadata != document->end() && metadata->is_object() && metadata->contains("delta_encoding")) {
     return fail(
         Code::invalid_argument,
-        "the index is of differences from another version, and no model; `freshet publish --follow` takes them");
+        "the index lists differences from another version, not a whole model; `freshet publish --follow` takes them");
   }
   const auto map = document->find("weight_map");
   if (map == document->end() || !map->is_object()) return damaged("the index has no weight_map");

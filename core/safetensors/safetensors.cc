@@ -36,7 +36,7 @@ Result<std::string> read_header(int descriptor, std::uint64_t file_bytes, Code c
                                       bytes, kSafetensorsHeaderBytesMax));
   }
   if (bytes > file_bytes - kLengthBytes) {
-    return fail(cut_off, format("a header of {} bytes in a file of {}", bytes, file_bytes));
+    return fail(cut_off, format("its header would have {} bytes, the file has {}", bytes, file_bytes));
   }
   std::string text(bytes, '\0');
   FRESHET_TRY(read_at(descriptor, std::as_writable_bytes(std::span(text)), kLengthBytes, "it", Code::unavailable));

@@ -125,15 +125,15 @@ Result<RobustFit> fit_family(const Curve& family, const Sample& sample, const Fi
   }
   std::vector<double> weights = reweighed(options.robust, sample.points, sizes, sample.noise);
   const auto starts = warm_start ? std::vector<std::vector<double>>{*warm_start} : family.starts(sample.clean);
-  if (starts.empty()) return fail(Code::failed_precondition, "cannot describe these values");
+  if (starts.empty()) return fail(Code::failed_precondition, "the family cannot describe these values");
   auto solution = best_of(family, sample, weights, starts, options.starts);
-  if (!solution) return fail(Code::failed_precondition, "no start with finite values");
+  if (!solution) return fail(Code::failed_precondition, "no start of the search has finite values");
 
   double scale = 0;
   for (int round = 0;; ++round) {
     sizes = deviations(family, sample.points, solution->parameters);
     const double now = 1.4826 * median(sizes);
-    if (!std::isfinite(now)) return fail(Code::failed_precondition, "values are not finite");
+    if (!std::isfinite(now)) return fail(Code::failed_precondition, "the fitted values are not finite");
     const bool settled = std::abs(now - scale) <= kSettled * now;
     scale = now;
     weights = reweighed(options.robust, sample.points, sizes, scale);

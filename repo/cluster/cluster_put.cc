@@ -311,7 +311,7 @@ cluster::Reply carry_out(const ClusterView& view, const cluster::Call& call) {
       if (!there) return {.error = there.error()};
       return {.there = *there};
     }
-    default: return {.error = Error(Code::unsupported, "this call needs more than itself")};
+    default: return {.error = Error(Code::unsupported, "this kind of call is carried out by its put")};
   }
 }
 

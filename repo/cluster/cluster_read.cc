@@ -145,7 +145,7 @@ Result<MemberPointer> ClusterRepository::Impl::place_of(const VersionRecord& rec
   }
   const std::size_t at = now->placement.index_of(moved->provider);
   if (at == now->members.size()) {
-    return fail(Code::corrupt, format("{}: a part of it is at provider {}, which is not known",
+    return fail(Code::corrupt, format("{} has tensors at provider {}, which is not known",
                                       to_string(record.manifest.name), moved->provider));
   }
   return now->members[at];
@@ -157,7 +157,7 @@ Result<std::vector<MemberPointer>> ClusterRepository::Impl::inherited_from(const
   if (!record.placed) return members;
   for (const std::uint32_t tensor : record.placed->elsewhere) {
     if (tensor >= record.manifest.owners.size())
-      return fail(Code::corrupt, "a record names tensors that are not there");
+      return fail(Code::corrupt, "the version's record places tensors that it does not have");
     FRESHET_ASSIGN(MemberPointer place, place_of(record, home, tensor));
     if (std::ranges::find(members, place) == members.end()) members.push_back(std::move(place));
   }

@@ -91,7 +91,8 @@ Status LocalRepository::read_range(const VersionRecord& record, std::uint32_t te
     return fail(Code::failed_precondition, to_string(manifest.name) + " has no weights");
   }
   if (tensor >= tensors.size() || offset > tensors[tensor].bytes() || out.size() > tensors[tensor].bytes() - offset) {
-    return fail(Code::invalid_argument, format("{} does not have these bytes", to_string(manifest.name)));
+    return fail(Code::invalid_argument, format("read {}: {} bytes from {} on are outside of its tensor {}",
+                                               to_string(manifest.name), out.size(), offset, tensor));
   }
   Status status = impl_->segments.read_part(manifest.owners[tensor], offset, out);
   if (!status && status.error().code() == Code::not_found) status = fail(Code::corrupt, "its bytes are missing");
@@ -112,7 +113,8 @@ Result<std::vector<std::vector<SignedPart>>> LocalRepository::sign_reads(const V
   std::vector<std::vector<SignedPart>> all;
   for (const std::uint32_t tensor : tensors) {
     if (!record.has_weights || tensor >= manifest.architecture->tensors().size()) {
-      return fail(Code::invalid_argument, format("{} has no bytes of a tensor {}", to_string(manifest.name), tensor));
+      return fail(Code::invalid_argument,
+                  format("{} has no weights, or no tensor {}", to_string(manifest.name), tensor));
     }
     Result<std::vector<SignedPart>> parts = impl_->backend->sign_blob(segment_key(manifest.owners[tensor]), life);
     // Kept as a difference, or gone, or at another provider: who asks for its bytes is told.

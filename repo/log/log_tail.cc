@@ -112,7 +112,7 @@ bool LogTail::on_answer(Ticket ticket, Answer& answer, Time now, std::vector<See
   if (error_) return true;
   if (answer.kind == Answer::Kind::failed && answer.error.code() == Code::out_of_space) {
     // No try reads it: no member makes so large an object.
-    stop(Error(Code::corrupt, "an object of the repository's log is none of Freshet: " + answer.error.message()));
+    stop(Error(Code::corrupt, "Freshet did not write an object of the repository's log: " + answer.error.message()));
     return true;
   }
   if (answer.kind == Answer::Kind::failed) {

@@ -262,7 +262,7 @@ class Store final : public RadosStore {
     FRESHET_TRY(done(read, object, what, deadline));
     answer.resize(bytes);
     const std::optional<std::int64_t> unix_s = time_of_clock_lock(answer);
-    if (!unix_s) return fail(Code::unavailable, format("{}: {}: the cluster answers no time", place(), what));
+    if (!unix_s) return fail(Code::unavailable, format("{}: {}: the cluster's answer has no time", place(), what));
     return *unix_s;
   }
 

@@ -9,9 +9,9 @@
 namespace freshet {
 
 Status check(const Placed& placed, std::size_t tensors) {
-  if (placed.placement == 0) return fail(Code::invalid_argument, "it has no placement");
+  if (placed.placement == 0) return fail(Code::invalid_argument, "the version's record names no placement");
   if (placed.elsewhere.size() > tensors || placed.moved.size() > tensors) {
-    return fail(Code::invalid_argument, format("it places more than its {} tensors", tensors));
+    return fail(Code::invalid_argument, format("the version's record places more than its {} tensors", tensors));
   }
   for (std::size_t i = 0; i < placed.elsewhere.size(); ++i) {
     if (placed.elsewhere[i] >= tensors || (i != 0 && placed.elsewhere[i - 1] >= placed.elsewhere[i])) {

@@ -229,7 +229,7 @@ std::optional<VersionName> parse_version_key(std::string_view key) {
 
 Result<std::uint64_t> parse_number(std::string_view text) {
   if (const auto number = number_in<std::uint64_t>(text)) return *number;
-  return fail(Code::corrupt, "a record of a number holds no number");
+  return fail(Code::corrupt, "the record of a version number is damaged");
 }
 
 std::string encode(const VersionRow& row) {

@@ -130,9 +130,9 @@ class Salvage {
     options.fill_cache = false;
     rocksdb::PinnableSlice value;
     const rocksdb::Status read = store_.db->Get(options, family_, key, &value);
-    if (read.IsNotFound()) return fail(Code::corrupt, "a part of it is missing");
+    if (read.IsNotFound()) return fail(Code::corrupt, "a part of the blob is missing");
     FRESHET_TRY(status_of(read, "read it"));
-    if (value.size() != bytes) return fail(Code::corrupt, "a part of it is cut");
+    if (value.size() != bytes) return fail(Code::corrupt, "a part of the blob is cut short");
     if (writer_ == nullptr) FRESHET_TRY(begin_table());
     FRESHET_TRY(status_of(writer_->Put(key, value), "write a table"));
     return writer_->FileSize() < kTableBytesMax ? Status() : finish_table();

@@ -113,10 +113,10 @@ Result<Listing> parse_listing(std::string_view xml, std::string_view prefix) {
     }
   });
   if (!is_xml || !good || !has_end) {
-    return fail(Code::unavailable, "the answer is no listing: is there a proxy between, or another service?");
+    return fail(Code::unavailable, "the answer is not a listing: is there a proxy between, or another service?");
   }
   if (!foreign.empty()) {
-    return fail(Code::corrupt, format("the listing has \"{}\", for which nobody asked", shown(foreign)));
+    return fail(Code::corrupt, format("the listing has \"{}\", which is outside of the question", shown(foreign)));
   }
   for (std::size_t i = 1; i < page.objects.size(); ++i) {
     if (page.objects[i - 1].key < page.objects[i].key) continue;

@@ -298,12 +298,10 @@ void Server::take_question(const Peer& peer, Question question, const std::vecto
     return machine_.on_refused(peer, number, lacking(terms), at);
   }
   if (said.bytes() > terms.bytes_max()) {
-    return machine_.on_refused(
-        peer, number,
-        Error(Code::invalid_argument,
-              format("a question of {} bytes is longer than the {} that one of its kind may have", said.bytes(),
-                     terms.bytes_max())),
-        at);
+    return machine_.on_refused(peer, number,
+                               Error(Code::invalid_argument, format("{}: the question has {} bytes, more than {}",
+                                                                    terms.verb, said.bytes(), terms.bytes_max())),
+                               at);
   }
   if (silent_) return;
   machine_.on_call(peer, number, std::move(question), at);
@@ -454,7 +452,8 @@ Result<std::unique_ptr<RepositoryServer>> open_server(ProviderRepository* reposi
   const ServerCredentials* const proof = credentials ? &*credentials : nullptr;
   FRESHET_ASSIGN(SocketAddress address,
                  SocketAddress::parse(options.address, true, proof != nullptr ? Reach::any_host : Reach::this_host));
-  if (options.clients_max == 0) return fail(Code::invalid_argument, "a repository server has a client at least");
+  if (options.clients_max == 0)
+    return fail(Code::invalid_argument, "clients_max is 0: a repository's server needs one client at least");
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
   std::unique_ptr<Authenticator> authenticator;
   if (proof != nullptr) {

@@ -37,7 +37,7 @@ Result<std::string> board_folder() {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(errno, format("make {}", folder));
   if (::lstat(folder.c_str(), &info) != 0) return fail_errno(errno, format("look at {}", folder));
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
-    return fail(Code::failed_precondition, format("{} is not this user's alone: remove it", folder));
+    return fail(Code::failed_precondition, format("other users have access to {}: remove it", folder));
   }
   return folder;
 }
@@ -253,7 +253,7 @@ Result<BoardFile> BoardFile::open(const Config& config) {
     FRESHET_TRY(make_board_file(config, path));
     board = map_board_file(path);
   }
-  if (board == nullptr) return fail(Code::unavailable, format("{}: somebody else changes it", path));
+  if (board == nullptr) return fail(Code::unavailable, format("{}: another process is changing it", path));
   for (std::size_t i = 0; i < config.sources.size(); ++i) store(board->sources[i].device, device_at(config.sources[i]));
   for (std::size_t i = 0; i < config.tiers.size(); ++i) store(board->tiers[i].device, device_at(config.tiers[i].path));
   return BoardFile(path, board);
@@ -282,7 +282,7 @@ Status save_totals(const Board& board) {
   copy_counters(board.counters, *counters);
   const Bytes pieces[] = {std::as_bytes(std::span(head)), std::as_bytes(std::span(counters.get(), 1)),
                           std::as_bytes(std::span(&runs, 1)), std::as_bytes(std::span<const std::uint64_t>(slots))};
-  Status last = fail(Code::unavailable, "no tier works");
+  Status last = fail(Code::unavailable, "every tier is off");
   for (std::uint32_t i = 0; i < board.tier_count; ++i) {
     if (load(board.tiers[i].off) != 0) continue;
     last = write_file_atomically(system_env(), std::string(board.tiers[i].path) + kTotalsName, pieces, /*sync=*/false);

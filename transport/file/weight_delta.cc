@@ -85,7 +85,7 @@ std::uint32_t word_at(const std::byte* from) {
 Result<WeightDelta> WeightDelta::of(const std::string& encoding, const std::string& compression,
                                     const std::string& checksum) {
   const auto unsupported = [](std::string_view what, const std::string& name) {
-    return fail(Code::unsupported, format("{} {} is not known here", what, shown(name)));
+    return fail(Code::unsupported, format("{} {} is not known to this Freshet", what, shown(name)));
   };
   if (encoding != "xor" && encoding != "overwrite") return unsupported("delta encoding", encoding);
   if (compression != "zstd") return unsupported("compression", compression);

@@ -182,7 +182,7 @@ Status WeightFolderReader::read_chain(VersionNumber number, FolderWeights& weigh
     chain.emplace_back(at, *head);
     if (!head->is_delta) break;
     if (head->base >= at || chain.size() > kChainMax) {
-      return fail(Code::corrupt, format("{}: its deltas lead to no whole version", path_of(number).string()));
+      return fail(Code::corrupt, format("{}: its deltas reach back to no whole version", path_of(number).string()));
     }
     at = head->base;
   }
@@ -235,7 +235,7 @@ Status WeightFolderReader::apply(const std::string& path, const std::string& enc
       const auto slot = std::ranges::lower_bound(weights.slots_, frame.spec.name, {},
                                                  [](const auto& s) -> const std::string& { return s.spec.name; });
       if (slot == weights.slots_.end() || slot->spec.name != frame.spec.name) {
-        return fail(Code::corrupt, format("a delta for {}, which the base has not", shown(frame.spec.name)));
+        return fail(Code::corrupt, format("a delta changes {}, which the base does not have", shown(frame.spec.name)));
       }
       const auto expected = checksums.find(frame.spec.name);
       if (expected == checksums.end()) return fail(Code::corrupt, format("{} has no checksum", shown(frame.spec.name)));

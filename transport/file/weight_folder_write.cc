@@ -135,7 +135,7 @@ Status check_is_same(const std::string& folder, const std::string& path, const W
 }  // namespace
 
 Result<WeightFolderWriter> WeightFolderWriter::open(const std::string& folder, Options options) {
-  if (options.full_every == 0) return fail(Code::invalid_argument, "a whole version every 0 versions");
+  if (options.full_every == 0) return fail(Code::invalid_argument, "a whole version every 0 versions: give 1 or more");
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return fail_errno(error.value(), "make folder " + folder);

@@ -65,7 +65,7 @@ Status GroupMachine::check_claims(const Message& hello) const {
   if (hello.from == 0 || hello.from >= self_.ranks) {
     return refuse(format("rank {} of {} ranks cannot be: ranks count from 0", hello.from, self_.ranks));
   }
-  if (hello.peers.size() != 1) return fail(Code::corrupt, format("rank {} does not say where it is", hello.from));
+  if (hello.peers.size() != 1) return fail(Code::corrupt, format("the Hello of rank {} names no address", hello.from));
   const auto value_in = [](const Claims& claims, const std::string& key) -> std::string {
     const auto at = std::ranges::find(claims, key, &std::pair<std::string, std::string>::first);
     return at == claims.end() ? "nothing" : at->second;

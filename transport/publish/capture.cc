@@ -99,7 +99,7 @@ Status Capture::prepare(const Architecture& architecture) {
 
 Status Capture::begin(std::span<const TensorView> tensors) {
   if (tensor_bytes_.empty()) return fail(Code::failed_precondition, "capture: no memory was prepared");
-  if (open_) return fail(Code::failed_precondition, "capture: one is open already");
+  if (open_) return fail(Code::failed_precondition, "capture: another capture is open");
   if (auto status = take_turn(tensors); !status) {
     missed_.assign(missed_.size(), true);  // Nobody said yet which have changed.
     return status;
@@ -110,7 +110,7 @@ Status Capture::begin(std::span<const TensorView> tensors) {
 }
 
 Result<Capture::Receipt> Capture::add(std::span<const TensorView> tensors, std::span<const std::uint32_t> indices) {
-  if (!open_) return fail(Code::failed_precondition, "capture: none is open");
+  if (!open_) return fail(Code::failed_precondition, "capture: no capture is open");
   FRESHET_TRY(check_indices(indices));
   std::vector<std::uint32_t> given(indices.begin(), indices.end());
   std::ranges::sort(given);
@@ -219,8 +219,8 @@ Status Capture::check(std::span<const TensorView> tensors) const {
 Status Capture::check_indices(std::span<const std::uint32_t> indices) const {
   for (const std::uint32_t index : indices) {
     if (index < tensor_bytes_.size()) continue;
-    return fail(Code::invalid_argument,
-                format("capture: tensor {} named as changed, there are {}", index, tensor_bytes_.size()));
+    return fail(Code::invalid_argument, format("capture: tensor {} is named as changed, and there are {} tensors",
+                                               index, tensor_bytes_.size()));
   }
   return {};
 }
@@ -314,7 +314,8 @@ Result<Capture::Receipt> Capture::issue(std::span<const TensorView> tensors, std
     if (!status) {
       done(fail(Error(status.error())));  // The version comes to nothing already.
     } else if (copier == nullptr) {
-      status = fail(Code::unsupported, "a tensor lies in a GPU's memory, and nothing here copies from there");
+      status =
+          fail(Code::unsupported, "a tensor lies in a GPU's memory, and this publisher copies from host memory alone");
       done(fail(Error(status.error())));
     } else {
       status = copier->issue(std::move(part->list), std::move(done));

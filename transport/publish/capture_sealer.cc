@@ -95,7 +95,7 @@ Status CaptureSealer::wait_idle(Duration at_most) {
   MutexLock lock(mutex_);
   while (!jobs_.empty()) {
     if (!changed_.wait_until(mutex_, deadline) && !jobs_.empty()) {
-      return fail(Code::timed_out, "wait for captures to be sealed: the time is over");
+      return fail(Code::timed_out, "the captures were not sealed in time");
     }
   }
   return {};

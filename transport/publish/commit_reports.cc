@@ -32,7 +32,8 @@ Result<CommitReport> CommitReports::wait(VersionNumber version, Duration at_most
   MutexLock lock(mutex_);
   for (;;) {
     const auto at = reports_.find(version);
-    if (at == reports_.end()) return fail(Code::not_found, format("version {} was not published lately", version));
+    if (at == reports_.end())
+      return fail(Code::not_found, format("version {} is none of the last published ones", version));
     if (at->second) return *at->second;
     if (stop.stop_requested()) {
       return fail(Code::cancelled, format("the wait for version {} was stopped by its caller", version));

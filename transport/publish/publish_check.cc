@@ -16,7 +16,7 @@ constexpr std::uint64_t kIncarnationMax = std::uint64_t{1} << 62;
 Status check_count(const Architecture& architecture, std::span<const TensorView> tensors) {
   if (tensors.size() == architecture.tensors().size()) return {};
   return fail(Code::failed_precondition,
-              format("{} tensors were given, the architecture has {} (a new one can be given with the publish)",
+              format("{} tensors were given, the architecture has {}; to change it, give the publish a new one",
                      tensors.size(), architecture.tensors().size()));
 }
 
@@ -28,7 +28,7 @@ Status check_tensor(const TensorSpec& expected, const TensorView& given, std::si
   }
   if (spec.dtype != expected.dtype || spec.shape != expected.shape) {
     return fail(Code::failed_precondition,
-                format("tensor {} is {}, the architecture has {} (a new one can be given with the publish)", spec.name,
+                format("tensor {} is {}, the architecture has {}; to change it, give the publish a new one", spec.name,
                        describe(spec.dtype, spec.shape), describe(expected.dtype, expected.shape)));
   }
   if (given.data.size() != expected.bytes()) {
@@ -57,7 +57,8 @@ Status check_tensors(const Architecture& architecture, std::span<const TensorVie
   FRESHET_TRY(check_count(architecture, tensors));
   for (const std::uint32_t i : indices) {
     if (i >= tensors.size()) {
-      return fail(Code::invalid_argument, format("changed tensor {} is out of range: there are {}", i, tensors.size()));
+      return fail(Code::invalid_argument,
+                  format("tensor {} is named as changed, and there are {} tensors", i, tensors.size()));
     }
     FRESHET_TRY(check_tensor(architecture.tensors()[i], tensors[i], i));
   }
@@ -75,7 +76,7 @@ Status check_options(const PublisherOptions& options) {
     return fail(Code::invalid_argument, format("device_memory of {} copies is not in 1 to 64", on_device.copies));
   }
   if (on_device.copies != 0 && on_device.bytes != 0) {
-    return fail(Code::invalid_argument, "device_memory is given in bytes and in copies of the model; give one of both");
+    return fail(Code::invalid_argument, "device_memory is given twice, in bytes and in copies of the model: give one");
   }
   const bool has_membership = options.membership != Duration::zero();
   if (has_membership && (options.membership < kMembershipMin || options.membership > kLongestWait)) {

@@ -94,7 +94,7 @@ Time RedisLink::deadline() const {
 
 void RedisLink::send(std::string what, const RedisWords& words, Time deadline, RedisAnswer answer) {
   if (waiting_.size() >= kWaitingMax) {
-    return answer(fail(Code::unavailable, format("{}: {} answers are awaited already", name_, kWaitingMax)));
+    return answer(fail(Code::unavailable, format("{}: {} commands wait for answers already", name_, kWaitingMax)));
   }
   std::vector<const char*> texts;
   std::vector<std::size_t> lengths;
@@ -146,7 +146,7 @@ Status RedisLink::read() {
     const bool got = context_->reader->len != before;
     FRESHET_TRY(take_replies());
     if (context_->reader->len - context_->reader->pos > kUnreadBytesMax) {
-      return fail(broken("an answer is longer than this reads"));
+      return fail(broken("an answer is too long"));
     }
     if (!got) break;
   }
@@ -157,8 +157,7 @@ Status RedisLink::take_replies() {
   for (;;) {
     void* object = nullptr;
     if (redisGetReplyFromReader(context_.get(), &object) != REDIS_OK) {
-      return fail(
-          broken(context_->reader->err == REDIS_ERR_OOM ? "an answer is longer than this reads" : context_->errstr));
+      return fail(broken(context_->reader->err == REDIS_ERR_OOM ? "an answer is too long" : context_->errstr));
     }
     if (object == nullptr) return {};
     FRESHET_TRY(take(RedisReply(static_cast<redisReply*>(object))));
@@ -174,7 +173,7 @@ Status RedisLink::take(RedisReply reply) {
     news_(*reply);
     return {};
   }
-  if (waiting_.empty()) return fail(broken("an answer to nothing"));
+  if (waiting_.empty()) return fail(broken("an answer came that no command waits for"));
   const Waiting waiting = std::move(waiting_.front());
   waiting_.pop_front();
   if (reply->type == REDIS_REPLY_ERROR) {

@@ -35,7 +35,7 @@ Error error_of(const redisReply& reply, const std::string& what) {
 
 Result<std::vector<std::string>> texts_of(const redisReply& reply, std::size_t count_max) {
   if (reply.type != REDIS_REPLY_ARRAY || reply.elements > count_max) {
-    return fail(Code::corrupt, "an answer of Redis is not the list that was asked for");
+    return fail(Code::corrupt, "an answer of Redis is not a list");
   }
   std::vector<std::string> texts;
   for (std::size_t i = 0; i < reply.elements; ++i) {

@@ -37,7 +37,7 @@ Result<AllowedKeys> parse(const std::string& path, std::string_view text) {
     const auto [said, is_writer] = without_writer(text.substr(0, end));
     Result<std::optional<KeyLine>> line = parse_key_line(said);
     if (is_writer && line && (!*line || (*line)->is_operator)) {
-      line = fail(Code::invalid_argument, "behind the word writer stands no public key (40 characters of Z85)");
+      line = fail(Code::invalid_argument, "the word writer needs a public key behind it (40 characters of Z85)");
     }
     if (!line) return fail(std::move(line).error().with_context(format("{}:{}", path, number)));
     if (*line) {

@@ -8,9 +8,8 @@ namespace freshet {
 Result<std::optional<ServerCredentials>> server_credentials(const SecurityOptions& options) {
   if (options.key_file.empty() && options.allow_file.empty()) return std::optional<ServerCredentials>();
   if (options.key_file.empty()) {
-    return fail(
-        Code::invalid_argument,
-        "an allow-list of clients needs keys of the publisher's own (--keys; `freshet keygen NAME` makes them)");
+    return fail(Code::invalid_argument,
+                "an allow-list of clients needs the publisher's keys, too (--keys; `freshet keygen NAME` makes them)");
   }
   if (options.allow_file.empty()) {
     return fail(Code::invalid_argument,
@@ -24,7 +23,7 @@ Result<std::optional<ClientCredentials>> client_credentials(const SecurityOption
   if (options.key_file.empty() && options.server_key.empty()) return std::optional<ClientCredentials>();
   if (options.key_file.empty()) {
     return fail(Code::invalid_argument,
-                "a publisher's key is of use with keys of one's own (--keys; `freshet keygen NAME` makes them)");
+                "a publisher's key needs keys of your own, too (--keys; `freshet keygen NAME` makes them)");
   }
   if (options.server_key.empty()) {
     return fail(Code::invalid_argument,

@@ -29,7 +29,9 @@ constexpr timeval kAskPatience{.tv_sec = 1, .tv_usec = 0};
 
 constexpr std::string_view kWayIn = "keys or --open-loopback admit others";
 
-tl::unexpected<Error> nobody() { return fail(Code::not_found, "no process of this host has its other end"); }
+tl::unexpected<Error> nobody() {
+  return fail(Code::not_found, "no process of this host has the connection's other end");
+}
 
 const sockaddr_in& v4(const sockaddr_storage& address) { return reinterpret_cast<const sockaddr_in&>(address); }
 const sockaddr_in6& v6(const sockaddr_storage& address) { return reinterpret_cast<const sockaddr_in6&>(address); }
@@ -103,8 +105,9 @@ std::optional<uid_t> uid_in(const inet_diag_msg& answer, const ConnectionEnds& e
 bool is_admitted(uid_t user) { return user == ::geteuid() || user == 0; }
 
 tl::unexpected<Error> stranger(uid_t user) {
-  return fail(Code::failed_precondition,
-              format("it is user {}, and without keys only user {} is admitted; {}", user, ::geteuid(), kWayIn));
+  return fail(
+      Code::failed_precondition,
+      format("the connection is of user {}, and without keys only user {} is admitted; {}", user, ::geteuid(), kWayIn));
 }
 
 /// Nothing of what is not a Unix socket.
@@ -125,12 +128,12 @@ Result<ConnectionEnds> ends_of(int descriptor) {
   socklen_t own_bytes = sizeof ends.own, peer_bytes = sizeof ends.peer;
   if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&ends.own), &own_bytes) != 0 ||
       ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&ends.peer), &peer_bytes) != 0) {
-    return fail(Code::not_found, format("it is gone: {}", std::strerror(errno)));
+    return fail(Code::not_found, format("the connection is gone: {}", std::strerror(errno)));
   }
   ends = {.own = plain(ends.own), .peer = plain(ends.peer)};
   const auto family = ends.own.ss_family;
   if (family == ends.peer.ss_family && (family == AF_INET || family == AF_INET6)) return ends;
-  return fail(Code::invalid_argument, "it is not a TCP connection");
+  return fail(Code::invalid_argument, "the connection is not TCP");
 }
 
 Result<uid_t> owner_by_asking(const ConnectionEnds& ends) {

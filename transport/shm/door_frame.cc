@@ -44,7 +44,7 @@ std::vector<std::byte> encode(const SlabFrame& frame) {
 
 Result<Knock> decode_knock(Bytes bytes) {
   if (bytes.size() != kKnockBytes || word_at(bytes, 0) != kKnockMagic) {
-    return fail(Code::corrupt, "malformed door handshake");
+    return fail(Code::corrupt, "a door's handshake is malformed");
   }
   return Knock{.session = word_at(bytes, 1), .token = word_at(bytes, 2)};
 }

@@ -39,7 +39,7 @@ Result<std::unique_ptr<DoorGuest>> DoorGuest::knock(const std::string& path, con
   if (!socket) return fail_errno(errno, "make a socket");
   const sockaddr_un address = socket_path.address();
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return fail(Code::unavailable, format("knock at {}: {}", path, std::strerror(errno)));
+    return fail(Code::unavailable, format("connect to the door {}: {}", path, std::strerror(errno)));
   }
   ucred peer{};
   socklen_t peer_bytes = sizeof peer;
@@ -48,7 +48,7 @@ Result<std::unique_ptr<DoorGuest>> DoorGuest::knock(const std::string& path, con
   }
   const std::vector<std::byte> bytes = encode(knock);
   if (::send(socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-    return fail(Code::unavailable, format("knock at {}: {}", path, std::strerror(errno)));
+    return fail(Code::unavailable, format("connect to the door {}: {}", path, std::strerror(errno)));
   }
   return std::unique_ptr<DoorGuest>(new DoorGuest(ParentsDescriptor(std::move(socket))));
 }
@@ -106,9 +106,10 @@ Result<bool> DoorGuest::receive_frame() {
 
 /// Every version has a copy in host memory too, so a slab that this process cannot map loses none.
 std::shared_ptr<const Slab> DoorGuest::import(FileDescriptor descriptor, std::uint64_t bytes) {
-  auto slab = descriptor.get() < 0
-                  ? Result<Slab>(fail(Code::out_of_space, "it does not fit in this process's limit of open files"))
-                  : Slab::import(*device_, std::move(descriptor), bytes);
+  auto slab =
+      descriptor.get() < 0
+          ? Result<Slab>(fail(Code::out_of_space, "the slab does not fit in this process's limit of open files"))
+          : Slab::import(*device_, std::move(descriptor), bytes);
   if (slab) return std::make_shared<const Slab>(std::move(*slab));
   log_line(LogLevel::warning, format("the publisher's memory on the GPU is not used, its copy in host memory is: {}",
                                      slab.error().message()));

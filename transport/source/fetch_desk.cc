@@ -187,7 +187,7 @@ Result<std::unique_ptr<channel::OpenFetch>> FetchDesk::open(const channel::Fetch
     }
     row = std::move(*living);
     if (row->lease.coming != nullptr && row->lease.coming->is_given_up()) {
-      return fail(Code::unavailable, format("fetch version {}: it is not coming any more", request.version));
+      return fail(Code::unavailable, format("fetch version {}: the relay gave it up", request.version));
     }
     ++row->readers;
   }

@@ -138,7 +138,7 @@ void Relay::withdraw(const Error& why) {
   const std::shared_ptr<serve::ComingVersion> coming = std::exchange(coming_, nullptr);
   if (why.code() == Code::corrupt) unproved_ = coming->number();
   coming->give_up(Error(Code::unavailable,
-                        format("{} does not come any more: {}", to_string(coming->manifest().name), why.message())));
+                        format("the fetch of {} was given up: {}", to_string(coming->manifest().name), why.message())));
   options_.hub->not_coming(options_.model, coming->number());
 }
 

@@ -15,11 +15,11 @@ Result<std::shared_ptr<const Architecture>> architecture_of(const protocol::Gran
   FRESHET_ASSIGN(const Digest digest, architecture_digest_of(grant.manifest));
   if (auto known = cache.find(digest)) return known;
   if (grant.architecture.empty()) {
-    return fail(Code::corrupt, format("architecture {} was not sent along", to_hex(digest)));
+    return fail(Code::corrupt, format("the grant lacks architecture {}", to_hex(digest)));
   }
   FRESHET_ASSIGN(auto architecture, decode_architecture(grant.architecture));
   if (architecture->digest() != digest) {
-    return fail(Code::corrupt, "the architecture that was sent along is not the manifest's");
+    return fail(Code::corrupt, "the grant's architecture is not that of its manifest");
   }
   cache.add(architecture);
   return architecture;
@@ -49,8 +49,8 @@ Status take_device_places(const protocol::Grant& grant, const DeviceSlabs& on_de
   if (grant.device_places.empty() || !on_device.device) return {};
   const std::span<const TensorSpec> specs = version.manifest->architecture->tensors();
   if (grant.device_places.size() != specs.size()) {
-    return fail(Code::corrupt,
-                format("{} places in device memory for {} tensors", grant.device_places.size(), specs.size()));
+    return fail(Code::corrupt, format("the grant has {} places in device memory for {} tensors",
+                                      grant.device_places.size(), specs.size()));
   }
   FRESHET_TRY(check_sizes(on_device.slabs, grant.device_slab_bytes));
   version.device_tensors.resize(specs.size());
@@ -90,7 +90,7 @@ Result<std::shared_ptr<const Manifest>> manifest_of(const std::string& model, co
   FRESHET_ASSIGN(Manifest manifest, decode_manifest(grant.manifest, architecture));
   if (manifest.name.model != model || manifest.name.number != grant.number) {
     return fail(Code::corrupt,
-                format("a manifest of {} was granted as {}@{}", to_string(manifest.name), model, grant.number));
+                format("the grant of {1}@{2} has the manifest of {0}", to_string(manifest.name), model, grant.number));
   }
   return std::make_shared<const Manifest>(std::move(manifest));
 }
@@ -111,7 +111,8 @@ Result<std::unique_ptr<ServedVersion>> make_served_version(const std::string& mo
   FRESHET_ASSIGN(auto manifest, manifest_of(model, grant, architectures));
   const auto& architecture = manifest->architecture;
   if (grant.places.size() != architecture->tensors().size()) {
-    return fail(Code::corrupt, format("{} places for {} tensors", grant.places.size(), architecture->tensors().size()));
+    return fail(Code::corrupt,
+                format("the grant has {} places for {} tensors", grant.places.size(), architecture->tensors().size()));
   }
   FRESHET_TRY(check_sizes(slabs, grant.slab_bytes));
   auto version = std::make_unique<ServedVersion>();

@@ -239,7 +239,7 @@ void SubscriberLoop::tick() {
   const Time at = now();
   if (waiting_ && at >= waiting_->granted_at + kSlabPatience) {
     refuse(*std::exchange(waiting_, std::nullopt),
-           Error(Code::unavailable, "its memory did not come through the door"));
+           Error(Code::unavailable, "the publisher's memory did not come through the door"));
   }
   line_.tick(at);
   scrub();
@@ -317,7 +317,7 @@ void SubscriberLoop::install() {
     return;
   }
   const protocol::action::Install install = *std::exchange(waiting_, std::nullopt);
-  if (is_closed) return refuse(install, Error(Code::unavailable, "its door is closed"));
+  if (is_closed) return refuse(install, Error(Code::unavailable, "the publisher's door is closed"));
   const protocol::Grant& grant = install.grant;
   detail::DeviceSlabs on_device{.slabs = door->second->device_slabs(), .device = std::nullopt};
   if (const auto& device = door->second->device()) on_device.device = device->info().uuid;

@@ -93,7 +93,7 @@ class Bisection {
     const std::string code =
         judgement.exit_code ? format(" (exit code {})", *judgement.exit_code) : std::string(": it has no weights");
     return fail(Code::failed_precondition,
-                format("{} was said to be {}, but is {}{}", name, word_of(expected), word_of(judgement.verdict), code));
+                format("{} was given as {}, but is {}{}", name, word_of(expected), word_of(judgement.verdict), code));
   }
 
   Result<Judgement> try_version(std::size_t at) {

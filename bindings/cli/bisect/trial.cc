@@ -73,7 +73,7 @@ Result<Mixture> Mixture::read(const Repository& repository, const VersionName& g
     const auto there = graph_good.tensor_named(tensor.name_a);
     const auto here = graph_bad.tensor_named(tensor.name);
     if (!there || !here || !same_kind(graph_good.tensors()[*there], graph_bad.tensors()[*here])) {
-      return fail(Code::corrupt, format("{} and {}: their difference names a tensor that they have not",
+      return fail(Code::corrupt, format("the difference of {} and {} names a tensor that they do not have",
                                         to_string(good_name), to_string(bad_name)));
     }
     from_good.push_back(*there);

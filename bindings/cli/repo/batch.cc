@@ -46,7 +46,7 @@ Result<Tags> tags_of(const Json& object) {
   if (!object.is_object()) return fail(Code::invalid_argument, "\"tags\" is not an object");
   Tags tags;
   for (const auto& [key, value] : object.items()) {
-    if (!value.is_string()) return fail(Code::invalid_argument, format("tag \"{}\" is no text", key));
+    if (!value.is_string()) return fail(Code::invalid_argument, format("tag \"{}\" is not text", key));
     tags.emplace_back(key, value.get<std::string>());
   }
   return tags;

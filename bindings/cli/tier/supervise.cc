@@ -342,7 +342,7 @@ Status supervise(const tier::Config& config) {
   const char byte = 'r';
   if (::write(STDIN_FILENO, &byte, 1) != 1) return fail_errno(errno, "tell that the supervisor is there");
   FileDescriptor listener = receive_listener(STDIN_FILENO);
-  if (!listener) return fail(Code::unavailable, "nobody is to be supervised");
+  if (!listener) return fail(Code::unavailable, "no program was started");
   if (::write(STDIN_FILENO, &byte, 1) != 1) return fail_errno(errno, "tell that the supervisor is there");
   const Supervisor supervisor(config, std::move(paths), std::move(listener));
   std::vector<std::thread> threads;

@@ -136,8 +136,8 @@ Result<std::optional<Origin>> origin_of(const Program& program, const serving::J
 Result<serving::JournalSearch> find_answer(Program& program, const WhyArguments& arguments) {
   FRESHET_ASSIGN(serving::JournalSearch found, serving::search_journal(arguments.journal, arguments.request));
   if (found.lines == 0 && found.damaged_lines > 0) {
-    return fail(Code::corrupt, format("{} is no journal, or is damaged: none of {} lines is whole", arguments.journal,
-                                      found.damaged_lines));
+    return fail(Code::corrupt, format("{} is not a journal, or is damaged: none of its {} lines is whole",
+                                      arguments.journal, found.damaged_lines));
   }
   const std::string damage =
       found.damaged_lines == 0 ? "" : format("{} damaged lines were passed over", found.damaged_lines);

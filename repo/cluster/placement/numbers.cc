@@ -31,9 +31,9 @@ Result<VersionNumber> next_number(ProviderRepository& registrar, const Placement
     if (changed) return given;
     if (changed.error().code() != Code::failed_precondition) return fail(changed.error());
     FRESHET_ASSIGN(const SharedRecord now, registrar.shared_record(kPlacementKey));
-    if (now != placed) return fail(Code::failed_precondition, "it knows another placement");
+    if (now != placed) return fail(Code::failed_precondition, "the registrar knows another placement");
   }
-  return fail(Code::unavailable, format("numbers of {} are asked for by too many at once", model));
+  return fail(Code::unavailable, format("too many callers ask for numbers of {} at once; try again", model));
 }
 
 }  // namespace freshet::cluster

@@ -43,8 +43,8 @@ Result<std::vector<Digest>> parity_digests(const ShardHeader& header, Bytes trai
   const std::size_t listed = header.records.size() * kDigestBytes;
   if (trailer.size() != listed + kDigestBytes ||
       digest_of(trailer.first(listed)) != digest_at(trailer.subspan(listed))) {
-    return fail(Code::corrupt,
-                format("parity of version {}: its list of digests is not what was written", header.key.version.number));
+    return fail(Code::corrupt, format("parity of version {}: the list of digests was changed since it was written",
+                                      header.key.version.number));
   }
   std::vector<Digest> digests;
   for (std::size_t i = 0; i < header.records.size(); ++i)

@@ -46,7 +46,7 @@ Result<std::vector<std::byte>> Answers::from_memory(const Question& question) {
   if (question.key.rank == job_.options.rank && question.key.ranks == job_.options.ranks) {
     share = book_.borrow(question.key.version);
   }
-  if (share == nullptr) return fail(Code::not_found, "it is not in memory any more");
+  if (share == nullptr) return fail(Code::not_found, "the version is not in memory any more");
   if (question.kind == Question::Kind::head) {
     return encode_shard_head(header_of(*job_.cut, *share, job_.options.model, job_.host));
   }

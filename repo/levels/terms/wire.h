@@ -53,7 +53,7 @@ Result<Root<Table>> root_of(Bytes bytes, const char* id) {
       return Root<Table>(std::move(memory), table);
     }
   }
-  return fail(Code::corrupt, format("{} bytes that are no {} of checkpoint levels", bytes.size(), id));
+  return fail(Code::corrupt, format("a message of {} bytes is not a {} of checkpoint levels", bytes.size(), id));
 }
 
 inline wire::Version wire_of(const Version& version) {

@@ -13,7 +13,8 @@ Result<std::shared_ptr<const Architecture>> StoredArchitectures::get(const Diges
   if (!stored) return fail(stored.error());
   FRESHET_ASSIGN(std::shared_ptr<const Architecture> architecture,
                  decode_architecture(bytes_of(stored->data(), stored->size())));
-  if (architecture->digest() != digest) return fail(Code::corrupt, "its architecture is another one");
+  if (architecture->digest() != digest)
+    return fail(Code::corrupt, "its architecture is damaged: the stored one has another digest");
   recent_.add(digest, architecture);
   return architecture;
 }

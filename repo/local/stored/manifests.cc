@@ -21,7 +21,7 @@ Result<Manifest> StoredManifests::proved_alone(const VersionName& name, const Ve
                     digest_of(encode_unchecked(decoded.manifest, decoded.architecture)) == row.manifest;
   if (!same) return fail(Code::corrupt, "its manifest is damaged");
   if (decoded.manifest.id != row.id || decoded.manifest.name != name) {
-    return fail(Code::corrupt, "its manifest is that of " + to_string(decoded.manifest.name));
+    return fail(Code::corrupt, "its record holds the manifest of " + to_string(decoded.manifest.name));
   }
   return decoded.manifest;
 }

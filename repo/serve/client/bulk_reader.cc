@@ -128,7 +128,7 @@ Result<channel::Place> BulkReader::Fetching::place(std::uint64_t request, std::s
                                                    std::uint64_t bytes) {
   const Piece& wanted = requests_.at(request)[piece];
   if (encoding != channel::Encoding::dense || bytes != wanted.bytes) {
-    return fail(Code::corrupt, "the repository's server sent something else than was asked");
+    return fail(Code::corrupt, "the repository's server sent other bytes than were asked for");
   }
   return parts_[wanted.tensor].out.subspan(wanted.offset, wanted.bytes);
 }

@@ -48,7 +48,7 @@ Result<std::shared_ptr<Upload>> upload_of_parts(const PutToken& token, std::vect
   for (const TensorPart& part : parts) {
     const bool is_sane = part.length != 0 && part.count != 0 && part.length <= (kBytesMax - total) / part.count;
     if (!is_sane || uploads.size() == kRangesMax) {
-      return fail(Code::invalid_argument, "parts without bytes, or with too many, or too many parts at once");
+      return fail(Code::invalid_argument, "the parts are too many or too large, or have no bytes");
     }
     total += part.length * part.count;
     uploads.push_back({.tensor = static_cast<std::uint32_t>(uploads.size()), .bytes = part.length * part.count});

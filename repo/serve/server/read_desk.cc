@@ -66,7 +66,7 @@ void ReadDesk::end_session(SessionId session) {
 Status ReadDesk::check(const Subject& subject) const {
   for (const Part& part : subject.parts) {
     if (part.bytes > kPartBytesMax || part.offset > kPartBytesMax) {
-      return fail(Code::invalid_argument, "more bytes are asked for than anything has");
+      return fail(Code::invalid_argument, "the request asks for more bytes than any tensor has");
     }
     if (subject.record == nullptr) continue;
     const VersionRecord& record = *subject.record;
@@ -75,7 +75,8 @@ Status ReadDesk::check(const Subject& subject) const {
         part.bytes <= tensors[part.tensor].bytes() - part.offset) {
       continue;
     }
-    return fail(Code::invalid_argument, format("{} does not have these bytes", to_string(record.manifest.name)));
+    return fail(Code::invalid_argument, format("read {}: {} bytes from {} on are outside of its tensor {}",
+                                               to_string(record.manifest.name), part.bytes, part.offset, part.tensor));
   }
   if (subject.record != nullptr && !subject.record->has_weights) {
     return fail(Code::failed_precondition, to_string(subject.record->manifest.name) + " has no weights");
@@ -100,7 +101,7 @@ Result<LeaseId> ReadDesk::lend(SessionId session, Subject subject, Time now) {
 
   const MutexLock lock(mutex_);
   const auto owner = sessions_.find(session);
-  if (owner == sessions_.end()) return fail(Code::unavailable, "its connection has ended");
+  if (owner == sessions_.end()) return fail(Code::unavailable, "the client's connection has ended");
   const std::size_t parts = lease->subject.parts.size();
   if (auto why = why_no_lease(owner->second, parts)) return fail(std::move(*why));
   const LeaseId id = protocol::keyed_word(seed_, ++leases_made_, session);

@@ -100,7 +100,7 @@ Result<bool> ReadDesk::Fetch::can_answer(std::size_t piece) {
 
 Result<OpenFetch::Answer> ReadDesk::Fetch::answer(std::size_t piece) {
   FRESHET_ASSIGN(const bool is_there, can_answer(piece));
-  if (!is_there) return fail(Code::unavailable, "its bytes are not there yet");
+  if (!is_there) return fail(Code::unavailable, "the bytes were not read yet");
   const Block& block = reading_->blocks[reading_->block_of[piece]];
   const Bytes bytes = Bytes(block.memory.memory).subspan(reading_->places[piece], reading_->pieces[piece].bytes);
   return Answer{.encoding = channel::Encoding::dense, .bytes = bytes, .coming = nullptr};

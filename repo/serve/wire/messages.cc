@@ -71,7 +71,7 @@ std::uint64_t Reader::count(std::size_t most, Code above) {
   if (rows > words_left + texts_left) {  // Each has a word or a text.
     refuse(Error(Code::corrupt, "a message has a list that is longer than the message"));
   } else if (rows > most) {
-    refuse(Error(above, format("a list of {} is longer than the {} that one of its kind may have", rows, most)));
+    refuse(Error(above, format("a message has a list of {} entries, more than {}", rows, most)));
   }
   return status_ ? rows : 0;
 }

@@ -62,7 +62,7 @@ class Received {
     const auto* const data = reinterpret_cast<const std::uint8_t*>(received.words_.data());
     flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/4, /*max_tables=*/4);
     if (bytes.size() < kShortest || !verifier.VerifyBuffer<Root>(nullptr)) {
-      return fail(Code::corrupt, "a message that is not of this protocol");
+      return fail(Code::corrupt, "a message is not of this protocol");
     }
     received.root_ = flatbuffers::GetRoot<Root>(data);
     if (!has_each_text_once(received.said(), bytes.size())) {

@@ -479,7 +479,7 @@ std::optional<Step> step_in(const Received<Root>& message) {
 template <typename Question>
 Result<typename Question::Answer> answer_in(const Received<wire::Reply>& message) {
   if (message.verb() != kVerb<Question>) {
-    return fail(Code::corrupt, "the repository's server answered something else than was asked");
+    return fail(Code::corrupt, "the repository's server answered another question");
   }
   if constexpr (std::is_void_v<typename Question::Answer>) {
     return {};

@@ -52,7 +52,7 @@ void fields(rpc::Like<VersionRecord> auto& record, auto& v) {
   v(record.manifest, record.quality, record.has_weights, record.own_bytes, record.inherited_bytes, record.placed);
   v.check([&]() -> Status {
     if (check_placed(record.placed, record.manifest)) return {};
-    return fail(Code::corrupt, "a record places tensors that the version does not have");
+    return fail(Code::corrupt, "the version's record places tensors that it does not have");
   });
 }
 /// Without its bytes, and with a digest.
@@ -60,7 +60,7 @@ void fields(rpc::Like<TensorPart> auto& part, auto& v) {
   v(part.tensor, part.offset, part.count, part.stride, part.length, part.digest);
   v.check([&]() -> Status {
     if (part.digest) return {};
-    return fail(Code::corrupt, "a part without its digest");
+    return fail(Code::corrupt, "a part lacks its digest");
   });
 }
 void fields(rpc::Like<PutToken> auto& token, auto& v) { v(token.high, token.low); }

@@ -13,7 +13,7 @@ std::uint64_t hash_of_told(const std::string& path) { return std::hash<std::stri
 }  // namespace
 
 Result<Lookahead::Stream> Lookahead::begin() {
-  if (streams_.size() >= kStreamsMax) return fail(Code::out_of_space, "too many programs tell what comes next");
+  if (streams_.size() >= kStreamsMax) return fail(Code::out_of_space, "too many programs tell an order at once");
   streams_[++last_begun_];
   return last_begun_;
 }
@@ -26,7 +26,7 @@ Status Lookahead::tell(Stream stream, std::string path) {
   const auto at = streams_.find(stream);
   if (at == streams_.end()) return {};
   if (waiting_ >= kToldMax || waiting_bytes_ + path.size() > kToldBytesMax)
-    return fail(Code::out_of_space, "too many paths were told that nobody opened yet");
+    return fail(Code::out_of_space, "the orders name too many files that no program has opened yet");
   Order& order = at->second;
   order.places.emplace(hash_of_told(path), order.next_place);
   ++waiting_;

@@ -97,7 +97,7 @@ TEST(CandidateGraph, RefusesWhatIsNoGraph) {
   EXPECT_NE(refusal(parts), "");
   parts.layers[0].config = "";
   parts.layers[0].tensors.push_back({.name = "kernel", .tensor = 0});
-  EXPECT_EQ(refusal(parts), "layer a: one of its tensors does not exist");
+  EXPECT_EQ(refusal(parts), "layer a: it names a tensor that the graph does not have");
   parts.layers[0].tensors.clear();
   parts.layers[0].tensors_of = 0;
   EXPECT_EQ(refusal(parts), "layer a: tensors_of does not name an earlier layer");

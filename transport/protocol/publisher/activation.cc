@@ -132,7 +132,7 @@ std::optional<Error> Activation::why_busy(const Activate& ask) const {
   if (!pending_) return std::nullopt;
   if (pending_->swapping) {
     return Error(Code::unavailable,
-                 format("{}@{} is being activated: whether it is waits for the directory{}{}", options_.model,
+                 format("{}@{} is being activated: the directory has not confirmed it yet{}{}", options_.model,
                         pending_->number, pending_->doubt.empty() ? "" : ": ", pending_->doubt));
   }
   // Going back need not wait for what is being staged; and what somebody asks for comes before what was published.

@@ -31,7 +31,7 @@ Status Grants::answer(PublisherSession& session, const Want& want, Time now) {
   }
   FRESHET_ASSIGN(const VersionNumber number, next_for(session, want));
   if (!session.holds(number) && session.holds_count() >= options_.holds_per_session_max) {
-    return fail(Code::out_of_space, format("{} versions are held already", session.holds_count()));
+    return fail(Code::out_of_space, format("the subscriber holds {} versions already", session.holds_count()));
   }
   if (!fits_on_wire(versions_.record_of(number).version)) {
     return fail(Code::unsupported, format("the manifest of {} is too large to be sent", number));
@@ -57,8 +57,7 @@ Status Grants::check_readable(const PublisherSession& session, const Want& want)
     return fail(Code::failed_precondition, "the session's door is not open");
   }
   if (session.can_fetch(want.channel)) return {};
-  return fail(Code::failed_precondition,
-              format("channel {} is not one that we have in common", to_string(want.channel)));
+  return fail(Code::failed_precondition, format("channel {} is not common to both sides", to_string(want.channel)));
 }
 
 Status Grants::check_lease(const PublisherSession& session, VersionNumber number) const {
@@ -94,7 +93,7 @@ Result<VersionNumber> Grants::next_for(PublisherSession& session, const Want& wa
     session.give_up(*next, versions_);
     next = session.first_queued();
   }
-  if (!next) return fail(Code::not_found, format("nothing newer than {}", want.after));
+  if (!next) return fail(Code::not_found, format("no version is newer than {}", want.after));
   return *next;
 }
 
@@ -105,7 +104,7 @@ Result<VersionNumber> Grants::current_for(const Want& want) const {
   }
   const Current& current = activation_.current();
   if (!current.comes_after(want.after_epoch, want.after)) {
-    return fail(Code::not_found, format("nothing newer than {} is current", want.after));
+    return fail(Code::not_found, format("no version newer than {} is current", want.after));
   }
   if (versions_.can_give(current.version, want.channel)) return current.version;
   if (!current.hold) {

@@ -45,10 +45,13 @@ std::uint32_t PublisherSessions::common_channels(const Hello& hello) const {
 
 Status PublisherSessions::check(const Hello& hello, std::size_t replaced, std::string_view key) const {
   if (hello.protocol != kProtocolVersion) {
-    return fail(Code::unsupported, format("protocol {} is not spoken here, {} is", hello.protocol, kProtocolVersion));
+    return fail(Code::unsupported,
+                format("the subscriber speaks protocol {}, this publisher speaks {}: use one release of Freshet",
+                       hello.protocol, kProtocolVersion));
   }
   if (hello.model != options_.model) {
-    return fail(Code::not_found, format("{} is not published here, {} is", hello.model, options_.model));
+    return fail(Code::not_found,
+                format("the subscriber asks for {}, this publisher has {}", hello.model, options_.model));
   }
   if (!options_.host.empty() && hello.host != options_.host && common_channels(hello) == 0) {
     const auto fetches = [](const ChannelOffer& offer) { return offer.kind != ChannelKind::shm; };
@@ -63,11 +66,11 @@ Status PublisherSessions::check(const Hello& hello, std::size_t replaced, std::s
                 format("{} is relayed here: a member of its group has to follow the publisher itself", options_.model));
   }
   if (hello.session == 0 || hello.highest_seen > kHighestSeenMax) {
-    return fail(Code::invalid_argument, "a hello without session, or that has seen impossible numbers");
+    return fail(Code::invalid_argument, "a Hello has no session, or impossible numbers");
   }
   if (sessions_.size() - replaced >= options_.sessions_max) {
     return fail(Code::out_of_space,
-                format("{} has {} subscribers, no more are taken", options_.model, sessions_.size()));
+                format("{} has {} subscribers, the most that its publisher takes", options_.model, sessions_.size()));
   }
   const auto is_of_key = [&](const auto& entry) { return entry.second.key() == key; };
   if (!key.empty() && sessions_.size() >= options_.sessions_per_key_max) {

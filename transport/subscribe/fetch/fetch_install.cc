@@ -110,7 +110,7 @@ Status FetchInstall::prove_empty(const FetchPlan& plan) {
   for (const std::uint32_t tensor : plan.empty) {
     const Content content = content_of(*job_.manifest, tensor);
     if (content.digest != digest_of({})) {
-      return fail(Code::corrupt, format("tensor {} has no bytes, but another digest than none have",
+      return fail(Code::corrupt, format("tensor {} has no bytes, but not the digest of no bytes",
                                         job_.manifest->architecture->tensors()[tensor].name));
     }
     arena_.prove(*segments_[tensor], content);
@@ -127,7 +127,7 @@ void FetchInstall::carry_on(Time now) {
   if (!is_over()) ask_for_more();
   if (!is_over() && now >= deadline_) {
     deadline_ = now + options_.patience;
-    end_with(Error(Code::timed_out, "no byte came for a while"));
+    end_with(Error(Code::timed_out, "no byte came in time"));
   }
   if (error_ && !std::exchange(cancelled_, true)) {
     to_ask_.clear();
@@ -182,16 +182,16 @@ Result<channel::Place> FetchInstall::place(std::uint64_t request, std::size_t pi
   Item& item = item_of(request, piece);
   if (error_) return fail(Code::cancelled, "the fetch was given up");
   if (item.proved || item.received > 0 || item.request != request) {
-    return fail(Code::corrupt, "a piece is answered twice");
+    return fail(Code::corrupt, "a piece was answered twice");
   }
   item.encoding = encoding;
   if (encoding == Encoding::dense) {
-    if (bytes != item.bytes) return fail(Code::corrupt, format("{} bytes for a tensor of {}", bytes, item.bytes));
+    if (bytes != item.bytes) return fail(Code::corrupt, format("{} bytes came for a tensor of {}", bytes, item.bytes));
     item.memory = arena_.write(item.segment);
     show_begin(item);
     return item.memory;
   }
-  if (!item.base || bytes > item.bytes) return fail(Code::corrupt, "a delta that was not asked for");
+  if (!item.base || bytes > item.bytes) return fail(Code::corrupt, "a delta came that was not asked for");
   if (bytes > options_.payload_bytes_max - std::min(payload_bytes_, options_.payload_bytes_max)) {
     item.refused = true;
     return fail(Code::out_of_space, format("no room for a delta of {} bytes", bytes));
@@ -263,7 +263,7 @@ void FetchInstall::prove_dense(Item& item) {
   const Digest digest = item.digest ? item.digest->finish() : digest_of(item.memory);
   item.digest.reset();
   if (digest != content.digest) {
-    return on_proof_failed(item, Error(Code::corrupt, "the digest of its bytes differs from the manifest's"));
+    return on_proof_failed(item, Error(Code::corrupt, "its bytes do not match their digest"));
   }
   arena_.prove(item.segment, content);
   show_proved(item.tensor, item.segment);
@@ -307,8 +307,7 @@ void FetchInstall::prove_delta(Item& item) {
 Status FetchInstall::write_delta(const Item& item) {
   const Content base = content_of(*served_->manifest, item.tensor);
   const Content target = content_of(*job_.manifest, item.tensor);
-  if (!can_start_from(item.tensor))
-    return fail(Code::corrupt, "the bytes that it starts from are not trusted any more");
+  if (!can_start_from(item.tensor)) return fail(Code::corrupt, "the delta's base is not trusted any more");
   FRESHET_ASSIGN(const DeltaInfo info, read_delta_info(*item.payload));
   // A delta works in both directions: one that led from here to there leads back.
   const bool backwards = info.base == target.name && info.target == base.name;
@@ -321,7 +320,7 @@ Status FetchInstall::write_delta(const Item& item) {
       .dtype = dtype, .base = backwards ? target.name : base.name, .target = backwards ? base.name : target.name};
   FRESHET_TRY(backwards ? revert_delta(spec, *item.payload, memory) : apply_delta(spec, *item.payload, memory));
   if (options_.full_proof && digest_of(memory) != target.digest) {
-    return fail(Code::corrupt, "the delta leads to bytes with another digest than the manifest's");
+    return fail(Code::corrupt, "the delta's result does not match its digest");
   }
   return {};
 }
@@ -353,7 +352,7 @@ void FetchInstall::on_proof_failed(Item& item, const Error& why) {
 void FetchInstall::fetch_again(std::size_t index) {
   Item& item = items_[index];
   if (!leave_shown(item)) {
-    return end_with(Error(Code::out_of_space, "no memory to fetch a tensor anew that is being passed on"));
+    return end_with(Error(Code::out_of_space, "no memory to fetch a tensor again while relays read it"));
   }
   item.request = 0;
   item.retried = true;
@@ -380,7 +379,7 @@ void FetchInstall::on_request_done(std::uint64_t request, Status status) {
   }
   if (!missing) return;
   if (!refused) {
-    end_with(status ? Error(Code::unavailable, "an answer came without all of its pieces")
+    end_with(status ? Error(Code::unavailable, "an answer lacks some of its pieces")
                     : as_passing(std::move(status).error()));
     return;
   }

@@ -23,7 +23,7 @@ Status VersionFetcher::open(protocol::SessionId session, const protocol::Channel
   drop_client(Error(Code::unavailable, "another channel was opened"));
   const auto opener = options_.openers.find(offer.kind);
   if (opener == options_.openers.end()) {
-    return fail(Code::unsupported, format("there is no {} channel here", to_string(offer.kind)));
+    return fail(Code::unsupported, format("this build has no channel {}", to_string(offer.kind)));
   }
   auto client = opener->second(offer.address);
   if (!client) {
@@ -39,7 +39,7 @@ Status VersionFetcher::open(protocol::SessionId session, const protocol::Channel
 }
 
 void VersionFetcher::close(protocol::SessionId session) {
-  if (session != 0 && session == session_) drop_client(Error(Code::unavailable, "its channel was closed"));
+  if (session != 0 && session == session_) drop_client(Error(Code::unavailable, "the data channel was closed"));
 }
 
 void VersionFetcher::drop_client(const Error& why) {
@@ -51,7 +51,7 @@ void VersionFetcher::drop_client(const Error& why) {
 }
 
 Status VersionFetcher::begin(FetchInstall::Job job, const FetchedMemory* served, Time now) {
-  if (session_ == 0 || session_ != job.session) return fail(Code::unavailable, "its channel is not open");
+  if (session_ == 0 || session_ != job.session) return fail(Code::unavailable, "the data channel is not open");
   if (install_ != nullptr) return fail(Code::failed_precondition, "another version is being fetched");
   const Architecture& architecture = *job.manifest->architecture;
   if (kept_ == nullptr || prepared_for_ != architecture.digest()) {

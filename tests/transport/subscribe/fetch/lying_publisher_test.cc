@@ -162,7 +162,7 @@ TEST_F(LyingPublisher, TheManifestMustBeTheGrants) {
   const auto older = honest();
   auto lie = honest();
   lie.encoded_manifest = older.encoded_manifest;
-  expect_refused(std::move(lie), install_of_newest() + ": a manifest of demo@2");
+  expect_refused(std::move(lie), install_of_newest() + ": the grant of demo@");
   lie = honest();
   lie.encoded_manifest.resize(lie.encoded_manifest.size() / 2);
   expect_refused(std::move(lie), "manifest");
