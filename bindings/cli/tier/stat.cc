@@ -5,8 +5,6 @@
 #include <optional>
 
 #include "bindings/cli/frame/arguments.h"
-#include "bindings/cli/frame/durable_file.h"
-#include "bindings/cli/tier/epochs_svg.h"
 #include "bindings/cli/tier/tier.h"
 #include "core/base/format.h"
 #include "core/base/text.h"
@@ -48,7 +46,7 @@ std::string kind_of(const std::string& reason) {
   return kind;
 }
 
-Result<ExitCode> stat_tiers(Program& program, const tier::Config& config, const std::string& svg) {
+Result<ExitCode> stat_tiers(Program& program, const tier::Config& config) {
   FRESHET_ASSIGN(const tier::BoardFile file, tier::BoardFile::open(config));
   tier::Board& board = file.board();
   std::uint32_t seen = tier::load(board.keeper_pid);
@@ -87,11 +85,6 @@ Result<ExitCode> stat_tiers(Program& program, const tier::Config& config, const 
                human_bytes(row["hit_bytes"].get<std::uint64_t>()), human_bytes(row["miss_bytes"].get<std::uint64_t>()));
   }
   FRESHET_TRY(program.out.emit(total, text));
-  if (!svg.empty()) {
-    const auto drawn = std::make_unique<tier::Counters>();
-    tier::copy_counters(counters, *drawn);
-    FRESHET_TRY(write_text_file(svg, epochs_svg(drawn->epochs, format("{}, by epoch", config.sources[0]))));
-  }
   return ExitCode::done;
 }
 
@@ -179,11 +172,8 @@ void add_tier_stat(CLI::App& tier, Program& program) {
   CLI::App& command = *tier.add_subcommand("stat", "what the tiers hold, and what came from them");
   auto file = std::make_shared<std::string>();
   add_tier_config(command, *file);
-  auto svg = std::make_shared<std::string>();
   add_json_flag(command, program);
-  command.add_option("--svg", *svg, "also draw the epochs: an image that every browser shows")->type_name("FILE");
-  act_on_tiers(command, program, file,
-               [svg](Program& inner, const tier::Config& config) { return stat_tiers(inner, config, *svg); });
+  act_on_tiers(command, program, file, stat_tiers);
 }
 
 }  // namespace freshet::cli

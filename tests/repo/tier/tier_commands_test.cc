@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "tests/repo/tier/support/lab.h"
@@ -286,28 +285,6 @@ TEST(TierCommands, FirstOpenWaitsForNothingThatCannotCome) {
   const std::string file = lab.make("data", 300'000);
   EXPECT_EQ(lab.served("sha256sum " + file).out, lab.plain("sha256sum " + file).out);
   EXPECT_EQ(lab.total()["misses"], 1);
-}
-
-TEST(TierCommands, StatDrawsTheEpochs) {
-  const TierLab lab;
-  for (int i = 0; i < 10; ++i) (void)lab.make("f" + std::to_string(i), 1000);
-  const std::string drawing = lab.path("epochs.svg");
-  const auto drawn = [&] {
-    EXPECT_EQ(lab.tier_command({"stat", "--svg", drawing}).code, 0);
-    std::ifstream in(drawing);
-    return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-  };
-  EXPECT_NE(drawn().find("nothing was opened yet"), std::string::npos);
-  const std::string read_all = "cat " + lab.source() + "/* > /dev/null";
-  ASSERT_EQ(lab.served(read_all).code, 0);
-  ASSERT_EQ(lab.tier_command({"settle"}).code, 0);
-  ASSERT_EQ(lab.served(read_all).code, 0);
-  const std::string image = drawn();
-  for (const char* text : {"epoch 1: 0 from a tier, 10 from the source", "epoch 2: 10 from a tier, 0 from the source",
-                           "epoch 2: 10.0 kB from a tier, 0 B from the source", "epochs 1 to 2", "</svg>"}) {
-    EXPECT_NE(image.find(text), std::string::npos) << text << image;
-  }
-  EXPECT_EQ(lab.tier_command({"stat", "--svg", "/nothing/here.svg"}).code, 1);
 }
 
 TEST(TierCommands, SettleShowsItsProgressOnATerminal) {
