@@ -10,7 +10,6 @@
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/program.h"
 #include "bindings/cli/plan/loss_table.h"
-#include "bindings/cli/plan/plot.h"
 #include "bindings/cli/plan/policies.h"
 #include "bindings/cli/plan/report.h"
 #include "core/base/format.h"
@@ -33,7 +32,6 @@ struct PlanArguments {
   std::int64_t steps = 0;
   bool replay = false;
   std::string decide_on = "loss";
-  std::string plot;
   LossColumnNames columns;
 };
 
@@ -128,7 +126,6 @@ Result<ExitCode> plan(Program& program, const PlanArguments& arguments) {
   }
   const Report report{
       .clock = clock, .table = table, .plan = planned, .contenders = contenders, .replay = arguments.replay};
-  if (!arguments.plot.empty()) FRESHET_TRY(write_plot(report, arguments.plot, program.interrupt));
   FRESHET_TRY(program.out.emit(json_of(report), program.out.json ? std::string() : text_of(report)));
   return ExitCode::done;
 }
@@ -176,8 +173,6 @@ void add_plan(CLI::App& root, Program& program) {
   column("--step-column", arguments->columns.step, "the column that is the step; default: by its name");
   column("--loss-column", arguments->columns.loss, "the column that is the loss; default: by its name");
   column("--eval-column", arguments->columns.eval_loss, "the column that is the held-out loss; default: by its name");
-  command.add_option("--plot", arguments->plot, "draw curve, band and publishes into this file, with gnuplot")
-      ->type_name("FILE.svg|FILE.png");
   command.footer(
       "Times are decimal milliseconds. Rows count from 1 in the file's order, each is a step.\n"
       "example: freshet plan losses.csv --warmup 500 --step-ms 12.5 --stall-ms 40 --delivery-ms 90 --infer-ms 5 "
@@ -187,9 +182,6 @@ void add_plan(CLI::App& root, Program& program) {
     if (arguments->steps != 0 && arguments->steps <= arguments->warmup) {
       throw CLI::ValidationError(
           format("--steps: {} is not after the warm-up's last row, {}", arguments->steps, arguments->warmup));
-    }
-    if (!arguments->plot.empty() && !arguments->plot.ends_with(".svg") && !arguments->plot.ends_with(".png")) {
-      throw CLI::ValidationError("--plot: the file's name must end with .svg or .png");
     }
   });
 }

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "bindings/cli/plan/plot.h"
+#include "bindings/cli/plan/terminal_plot.h"
 #include "core/base/format.h"
 
 namespace freshet::cli {

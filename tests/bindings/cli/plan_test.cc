@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
@@ -14,7 +13,6 @@
 
 #include "core/base/format.h"
 #include "tests/bindings/cli/support/program.h"
-#include "tests/support/small_disk.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet::cli_test {
@@ -182,36 +180,6 @@ TEST(Plan, PeopleGetATableAPictureAndTheSchedule) {
     EXPECT_THAT(ended.out, HasSubstr(part));
   }
   EXPECT_THAT(ended.out, testing::Not(HasSubstr("oracle")));
-}
-
-TEST(Plan, DrawsIntoAFile) {
-  if (std::system("command -v gnuplot >/dev/null") != 0) GTEST_SKIP() << "gnuplot is not installed";
-  TemporaryFolder folder;
-  const std::string file = written(folder, csv_of(random_training(), false));
-  for (const char* name : {"it's a plan.svg", "plan.png"}) {
-    const Ended ended = run(line(file, {"--plot", folder / name}));
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
-    EXPECT_GT(std::filesystem::file_size(folder / name), 2000U) << name;
-  }
-}
-
-TEST(Plan, APictureIsWholeOrNotThere) {
-  if (std::system("command -v gnuplot >/dev/null") != 0) GTEST_SKIP() << "gnuplot is not installed";
-  SmallDisk disk(std::uint64_t{8} << 10);
-  if (!disk) GTEST_SKIP() << disk.reason();
-  TemporaryFolder folder;
-  const std::string file = written(folder, csv_of(random_training(), false));
-  for (const char* name : {"plan.svg", "plan.png"}) {
-    const Ended ended = run(line(file, {"--plot", disk / name}));
-    EXPECT_EQ(ended.exit_code, 1) << ended.err;
-    EXPECT_THAT(ended.err, HasSubstr(name));
-    EXPECT_EQ(ended.out, "");
-    EXPECT_FALSE(std::filesystem::exists(disk / name)) << name;
-    // Nor where gnuplot has no room of its own.
-    const Ended drawing = run(line(file, {"--plot", folder / name}), {{"TMPDIR", disk / ""}});
-    EXPECT_EQ(drawing.exit_code, 1) << drawing.err;
-    EXPECT_FALSE(std::filesystem::exists(folder / name)) << name;
-  }
 }
 
 /// "a = 1.5, b = 2; x" as a map.
@@ -388,8 +356,7 @@ TEST(Plan, WrongOptionsAreNamed) {
                                                                                       {"--inferences", "0"},
                                                                                       {"--epoch-steps", "0"},
                                                                                       {"--steps", "60"},
-                                                                                      {"--steps", "12"},
-                                                                                      {"--plot", "plan.pdf"}}) {
+                                                                                      {"--steps", "12"}}) {
     const Ended ended = with(option, value);
     EXPECT_EQ(ended.exit_code, 2) << option << " " << value << ended.out;
     EXPECT_THAT(ended.err, HasSubstr(option));
