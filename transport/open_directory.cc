@@ -7,7 +7,7 @@
 #include "transport/directory/directory.h"
 #include "transport/directory/host_directory.h"
 #ifdef FRESHET_REDIS
-#include "transport/redis/redis_directory.h"
+#include "transport/redis/directory.h"
 #endif
 
 namespace freshet {

@@ -4,7 +4,7 @@
 #include "tests/support/redis_server.h"
 #include "tests/support/temporary_folder.h"
 #ifdef FRESHET_REDIS
-#include "transport/redis/redis_directory.h"
+#include "transport/redis/directory.h"
 #endif
 
 namespace freshet {

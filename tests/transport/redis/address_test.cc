@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/directory/directory.h"
-#include "transport/redis/redis_address.h"
+#include "transport/redis/address.h"
 
 namespace freshet {
 namespace {

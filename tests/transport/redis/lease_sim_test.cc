@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Publishers that claim one name in a directory that they reach badly: they are stopped, cut off and killed, requests
 // and answers are lost or come late, the directory forgets all it had. The real Lease against a model of the
-// directory's steps, written from their description in redis_scripts.h, on a clock of its own.
+// directory's steps, written from their description in scripts.h, on a clock of its own.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 #include "core/base/format.h"
 #include "tests/support/storm.h"
-#include "transport/redis/redis_lease.h"
+#include "transport/redis/lease.h"
 
 namespace freshet::redis {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/protocol/messages.h"
-#include "transport/redis/redis_lease.h"
+#include "transport/redis/lease.h"
 
 namespace freshet::redis {
 namespace {

@@ -13,7 +13,7 @@
 #include "tests/support/redis_command.h"
 #include "tests/support/redis_server.h"
 #include "tests/transport/model_fixture.h"
-#include "transport/redis/redis_directory.h"
+#include "transport/redis/directory.h"
 
 namespace freshet::test {
 

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "transport/redis/redis_address.h"
-#include "transport/redis/redis_reply.h"
+#include "transport/redis/address.h"
+#include "transport/redis/reply.h"
 
 namespace freshet {
 

@@ -16,7 +16,7 @@
 
 #include "core/base/mutex.h"
 #include "transport/loop_tasks.h"
-#include "transport/redis/redis_link.h"
+#include "transport/redis/link.h"
 
 namespace freshet {
 

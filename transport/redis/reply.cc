@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/redis/redis_reply.h"
-
+#include "transport/redis/reply.h"
 
 #include "core/base/format.h"
 #include "core/base/text.h"

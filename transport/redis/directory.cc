@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/redis/redis_directory.h"
+#include "transport/redis/directory.h"
 
 #include <algorithm>
 #include <system_error>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/redis/redis_watch.h"
+#include "transport/redis/watch.h"
 
 #include <algorithm>
 

@@ -20,7 +20,7 @@
 #include <string>
 
 #include "core/base/clock.h"
-#include "transport/redis/redis_scripts.h"
+#include "transport/redis/scripts.h"
 
 namespace freshet::redis {
 

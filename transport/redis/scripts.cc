@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/redis/redis_scripts.h"
+#include "transport/redis/scripts.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,7 +8,7 @@
 #include "core/base/text.h"
 #include "transport/directory/entry_json.h"
 #include "transport/protocol/messages.h"
-#include "transport/redis/redis_lua.h"
+#include "transport/redis/lua.h"
 
 namespace freshet::redis {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "core/base/mutex.h"
 #include "core/base/wake.h"
-#include "transport/redis/redis_client.h"
-#include "transport/redis/redis_scripts.h"
+#include "transport/redis/client.h"
+#include "transport/redis/scripts.h"
 
 namespace freshet::redis {
 

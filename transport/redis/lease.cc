@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/redis/redis_lease.h"
+#include "transport/redis/lease.h"
 
 #include <algorithm>
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "core/base/mutex.h"
-#include "transport/redis/redis_client.h"
-#include "transport/redis/redis_lease.h"
+#include "transport/redis/client.h"
+#include "transport/redis/lease.h"
 
 namespace freshet::redis {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/redis/redis_link.h"
+#include "transport/redis/link.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/redis/redis_client.h"
+#include "transport/redis/client.h"
 
 #include <poll.h>
 #include <signal.h>

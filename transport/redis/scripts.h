@@ -23,7 +23,7 @@
 
 #include "core/base/clock.h"
 #include "transport/directory/directory.h"
-#include "transport/redis/redis_link.h"
+#include "transport/redis/link.h"
 
 namespace freshet::redis {
 

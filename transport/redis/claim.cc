@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/redis/redis_claim.h"
+#include "transport/redis/claim.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/redis/redis_address.h"
+#include "transport/redis/address.h"
 
 #include <optional>
 #include <string_view>

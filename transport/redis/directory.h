@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The directory of many hosts: Redis, through one thread (redis_client.h). What is stored is in redis_scripts.h.
+/// The directory of many hosts: Redis, through one thread (client.h). What is stored is in scripts.h.
 ///
 /// While the server is away: what is served stays served; claims stand as far as anybody here can know; numbers go on
 /// out of the block that was reserved; watches keep what they knew; whatever must be written waits for the patience and
@@ -17,9 +17,9 @@
 
 #include "transport/directory/directory.h"
 #include "transport/directory/host_directory.h"
-#include "transport/redis/redis_claim.h"
-#include "transport/redis/redis_client.h"
-#include "transport/redis/redis_watch.h"
+#include "transport/redis/claim.h"
+#include "transport/redis/client.h"
+#include "transport/redis/watch.h"
 
 namespace freshet {
 
