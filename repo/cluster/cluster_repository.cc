@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "core/base/format.h"
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 #include "repo/cluster/placement/membership.h"
 
 namespace freshet {

@@ -83,7 +83,7 @@ class ClusterRepository final : public Repository, private PartPuts {
  private:
   explicit ClusterRepository(std::unique_ptr<Impl> impl);
 
-  // In cluster_parts.cc.
+  // In parts.cc.
   Result<PutToken> begin_put(const std::string& model, const VersionId& id,
                              std::shared_ptr<const Architecture> architecture) override;
   Status put_parts(const PutToken& token, std::span<const TensorPart> parts) override;

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 
 namespace freshet::cluster {
 

@@ -10,7 +10,7 @@
 #include "core/base/clock.h"
 #include "core/base/format.h"
 #include "core/base/interruption.h"
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 #include "repo/cluster/placement/numbers.h"
 #include "repo/files/import.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/format.h"
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 
 namespace freshet {
 namespace {

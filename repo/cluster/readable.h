@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 
 namespace freshet::cluster {
 

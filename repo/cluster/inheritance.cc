@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/base/format.h"
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 
 namespace freshet {
 namespace {

@@ -9,7 +9,7 @@
 #include <array>
 
 #include "core/base/format.h"
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 #include "repo/registrar/registrar_records.h"
 
 namespace freshet {

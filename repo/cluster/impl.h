@@ -65,7 +65,7 @@ class ClusterRepository::Impl {
   /// Which providers other than the home have tensors of it.
   Result<std::vector<MemberPointer>> inherited_from(const VersionRecord& record, const MemberPointer& home) const;
 
-  // Storing, in cluster_put.cc and cluster_inheritance.cc.
+  // Storing, in put.cc and inheritance.cc.
   /// Makes the version exist at its home, with these owners, number and place.
   using StoreAtHome = std::function<Result<VersionName>(
       const cluster::Member& home, const Manifest& manifest, const PutOptions& options,
@@ -92,7 +92,7 @@ class ClusterRepository::Impl {
                                   const NotAsked& not_asked) const;
   cluster::Reply number(const ClusterView& view, const Manifest& manifest, VersionNumber& given) const;
 
-  /// A put that was put again under another identity, though it may have been made. In cluster_withdraw.cc.
+  /// A put that was put again under another identity, though it may have been made. In withdraw.cc.
   struct Undecided {
     VersionName name;
     VersionId id;
@@ -108,7 +108,7 @@ class ClusterRepository::Impl {
   Result<cluster::RetireMachine> retirement(const ClusterView& now, const VersionName& name,
                                             const Result<Fetched>& fetched) const;
 
-  /// The record of a version that was matched, from its home or from before. In cluster_readable.cc.
+  /// The record of a version that was matched, from its home or from before. In readable.cc.
   Result<std::shared_ptr<const VersionRecord>> matched_record(const MatchRow& row, const MemberPointer& home) const
       FRESHET_EXCLUDES(mutex_);
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/base/format.h"
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 #include "repo/lineage/provenance.h"
 
 namespace freshet {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 
 namespace freshet {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/base/format.h"
 #include "core/words/similar_names.h"
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 #include "repo/local/tensor_reads.h"
 
 namespace freshet {

@@ -7,7 +7,7 @@
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "repo/cluster/check/reference_check.h"
-#include "repo/cluster/cluster_impl.h"
+#include "repo/cluster/impl.h"
 
 namespace freshet {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "repo/cluster/cluster_readable.h"
+#include "repo/cluster/readable.h"
 
 #include <utility>
 

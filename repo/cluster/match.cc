@@ -7,8 +7,8 @@
 #include <set>
 
 #include "core/base/format.h"
-#include "repo/cluster/cluster_impl.h"
-#include "repo/cluster/cluster_readable.h"
+#include "repo/cluster/impl.h"
+#include "repo/cluster/readable.h"
 
 namespace freshet {
 namespace {
