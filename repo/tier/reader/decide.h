@@ -5,10 +5,10 @@
 
 #include <sys/stat.h>
 
-#include "bindings/posix/paths.h"
 #include "repo/tier/board.h"
+#include "repo/tier/reader/paths.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 
 /// What openat() does, with -errno for an error.
 int open_file(int folder, const char* path, int flags, unsigned mode);
@@ -24,4 +24,4 @@ int open_finished(tier::Board& board, const tier::Identity& identity, int flags,
 /// 0 or the result, as the C library's functions return it.
 int returned(long result);
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

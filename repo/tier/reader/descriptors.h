@@ -9,11 +9,11 @@
 
 #include <sys/stat.h>
 
-#include "bindings/posix/kernel.h"
-#include "bindings/posix/paths.h"
 #include "repo/tier/board.h"
+#include "repo/tier/reader/kernel.h"
+#include "repo/tier/reader/paths.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 
 /// `fd` is a copy, which the kernel describes as `copy`; the source is as `source`.
 void remember(int fd, const struct stat& copy, const struct stat& source);
@@ -59,4 +59,4 @@ bool has_process_lock(std::uint64_t device, std::uint64_t inode);
 inline constexpr int kNoCopy = -4096;
 int source_behind(const tier::Board& board, int folder, const char* path);
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

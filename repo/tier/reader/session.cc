@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/posix/session.h"
+#include "repo/tier/reader/session.h"
 
 #include <linux/mman.h>
 #include <linux/un.h>
@@ -7,10 +7,10 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "bindings/posix/kernel.h"
-#include "bindings/posix/paths.h"
+#include "repo/tier/reader/kernel.h"
+#include "repo/tier/reader/paths.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 namespace {
 
 constexpr unsigned long kBoardPathRoom = sizeof(sockaddr_un{}.sun_path);
@@ -158,4 +158,4 @@ void ask_for_copy(const char* path, unsigned long bytes) { send_to_keeper("", 0,
 
 void tell_miss(const char* path, unsigned long bytes) { send_to_keeper(&tier::kMissMark, 1, path, bytes); }
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

@@ -7,7 +7,7 @@
 
 #include <dlfcn.h>
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 
 /// The C library's own function, looked up at its first use; nullptr when there is none.
 template <typename Function>
@@ -20,7 +20,7 @@ Function* library_function(const char* name, Function*& known) {
   return found;
 }
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader
 
 #define FRESHET_READER_EXPORT extern "C" __attribute__((visibility("default"), used))
 #define FRESHET_READER_NAME(name, function) \

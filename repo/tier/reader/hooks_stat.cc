@@ -4,15 +4,15 @@
 #include <errno.h>
 #include <string.h>
 
-#include "bindings/posix/decide.h"
-#include "bindings/posix/descriptors.h"
-#include "bindings/posix/hooks.h"
-#include "bindings/posix/kernel.h"
-#include "bindings/posix/session.h"
+#include "repo/tier/reader/decide.h"
+#include "repo/tier/reader/descriptors.h"
+#include "repo/tier/reader/hooks.h"
+#include "repo/tier/reader/kernel.h"
+#include "repo/tier/reader/session.h"
 
 namespace {
 
-using namespace freshet::reader;
+using namespace freshet::tier::reader;
 
 long stat_of(int fd, struct stat* out) {
   const long result = call(SYS_fstat, fd, address(out));

@@ -6,11 +6,11 @@
 #include <stddef.h>
 #include <sys/uio.h>
 
-#include "bindings/posix/decide.h"
-#include "bindings/posix/descriptors.h"
-#include "bindings/posix/hooks.h"
-#include "bindings/posix/kept.h"
-#include "bindings/posix/kernel.h"
+#include "repo/tier/reader/decide.h"
+#include "repo/tier/reader/descriptors.h"
+#include "repo/tier/reader/hooks.h"
+#include "repo/tier/reader/kept.h"
+#include "repo/tier/reader/kernel.h"
 
 // The C library's own, which a thread may be cancelled in; and how it ends a program whose buffer is too small.
 extern "C" ssize_t library_pread(int fd, void* out, size_t bytes, off_t at) asm("__pread64");
@@ -18,7 +18,7 @@ extern "C" [[noreturn]] void library_stop() asm("__chk_fail");
 
 namespace {
 
-using namespace freshet::reader;
+using namespace freshet::tier::reader;
 
 ssize_t read_parts(int fd, const struct iovec* parts, int count, off_t at, int flags) {
   // -1 is the descriptor's own offset.

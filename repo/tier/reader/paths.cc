@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/posix/paths.h"
+#include "repo/tier/reader/paths.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "bindings/posix/kernel.h"
+#include "repo/tier/reader/kernel.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 namespace {
 
 constexpr unsigned long kPageBytes = 4096;
@@ -115,4 +115,4 @@ unsigned long absolute_path(int folder, const char* path, PathRoom& out, Dots do
   return end;
 }
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

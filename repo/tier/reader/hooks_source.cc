@@ -7,17 +7,17 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "bindings/posix/decide.h"
-#include "bindings/posix/descriptors.h"
-#include "bindings/posix/hooks.h"
-#include "bindings/posix/kept.h"
-#include "bindings/posix/kernel.h"
-#include "bindings/posix/paths.h"
-#include "bindings/posix/session.h"
+#include "repo/tier/reader/decide.h"
+#include "repo/tier/reader/descriptors.h"
+#include "repo/tier/reader/hooks.h"
+#include "repo/tier/reader/kept.h"
+#include "repo/tier/reader/kernel.h"
+#include "repo/tier/reader/paths.h"
+#include "repo/tier/reader/session.h"
 
 namespace {
 
-using namespace freshet::reader;
+using namespace freshet::tier::reader;
 
 /// The call, made at the source.
 long at_source(int fd, long number, long b = 0, long c = 0, long d = 0, long e = 0, bool locks_open_file = false) {

@@ -3,14 +3,14 @@
 
 #include <stdarg.h>
 
-#include "bindings/posix/decide.h"
-#include "bindings/posix/hooks.h"
-#include "bindings/posix/kernel.h"
+#include "repo/tier/reader/decide.h"
+#include "repo/tier/reader/hooks.h"
+#include "repo/tier/reader/kernel.h"
 
 namespace {
 
-using freshet::reader::open_file;
-using freshet::reader::returned;
+using freshet::tier::reader::open_file;
+using freshet::tier::reader::returned;
 
 /// Only these take a mode; elsewhere there may be none to read.
 bool takes_mode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE; }

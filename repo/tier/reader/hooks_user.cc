@@ -5,21 +5,21 @@
 #include <errno.h>
 #include <sys/types.h>
 
-#include "bindings/posix/hooks.h"
-#include "bindings/posix/session.h"
+#include "repo/tier/reader/hooks.h"
+#include "repo/tier/reader/session.h"
 
 namespace {
 
 template <typename... Users>
 int change_user(const char* name, int (*&known)(Users...), Users... users) {
-  auto* const library = freshet::reader::library_function(name, known);
+  auto* const library = freshet::tier::reader::library_function(name, known);
   if (library == nullptr) {
     errno = ENOSYS;
     return -1;
   }
   const int result = library(users...);
   const int error = errno;
-  (void)freshet::reader::board();
+  (void)freshet::tier::reader::board();
   errno = error;
   return result;
 }

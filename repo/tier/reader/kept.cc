@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/posix/kept.h"
+#include "repo/tier/reader/kept.h"
 
 #include <errno.h>
 #include <linux/wait.h>
 #include <signal.h>
 #include <string.h>
 
-#include "bindings/posix/decide.h"
-#include "bindings/posix/descriptors.h"
-#include "bindings/posix/kernel.h"
-#include "bindings/posix/session.h"
+#include "repo/tier/reader/decide.h"
+#include "repo/tier/reader/descriptors.h"
+#include "repo/tier/reader/kernel.h"
+#include "repo/tier/reader/session.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 namespace {
 
 constexpr int kKept = 1024;
@@ -107,4 +107,4 @@ void move_if_finished(int fd) {
   (void)call(SYS_rt_sigprocmask, SIG_SETMASK, address(&before), 0, sizeof before);
 }
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/posix/decide.h"
+#include "repo/tier/reader/decide.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <string.h>
 #include <time.h>
 
-#include "bindings/posix/descriptors.h"
-#include "bindings/posix/kept.h"
-#include "bindings/posix/kernel.h"
-#include "bindings/posix/paths.h"
-#include "bindings/posix/session.h"
+#include "repo/tier/reader/descriptors.h"
+#include "repo/tier/reader/kept.h"
+#include "repo/tier/reader/kernel.h"
+#include "repo/tier/reader/paths.h"
+#include "repo/tier/reader/session.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 namespace {
 
 using tier::Board;
@@ -375,4 +375,4 @@ int returned(long result) {
   return -1;
 }
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

@@ -5,7 +5,7 @@
 
 #include "repo/tier/board.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 
 /// Room for a tier's path and a copy's name below it.
 using PathRoom = char[tier::kPathRoom + tier::kCopyPathBytes + 2];
@@ -48,4 +48,4 @@ enum class Dots { unknown, nothing };
 /// addresses that no memory has.
 unsigned long absolute_path(int folder, const char* path, PathRoom& out, Dots dots = Dots::unknown);
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/posix/descriptors.h"
+#include "repo/tier/reader/descriptors.h"
 
 #include <errno.h>
 #include <string.h>
 
-#include "bindings/posix/paths.h"
+#include "repo/tier/reader/paths.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 namespace {
 
 constexpr int kRemembered = 1024;
@@ -312,4 +312,4 @@ int source_behind(const tier::Board& board, int folder, const char* path) {
   return result;
 }
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

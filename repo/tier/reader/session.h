@@ -7,7 +7,7 @@
 
 #include "repo/tier/board.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 
 /// The board, or nullptr when there is none: this process is then left alone. A process that became another user since
 /// the board was found gives its mapping up, and is left alone from then on.
@@ -24,4 +24,4 @@ void ask_for_copy(const char* path, unsigned long bytes);
 /// Tells the keeper that the file was opened at the source, and that no copy of it is wanted.
 void tell_miss(const char* path, unsigned long bytes);
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

@@ -7,16 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bindings/posix/decide.h"
-#include "bindings/posix/descriptors.h"
-#include "bindings/posix/hooks.h"
-#include "bindings/posix/kernel.h"
-#include "bindings/posix/paths.h"
-#include "bindings/posix/session.h"
+#include "repo/tier/reader/decide.h"
+#include "repo/tier/reader/descriptors.h"
+#include "repo/tier/reader/hooks.h"
+#include "repo/tier/reader/kernel.h"
+#include "repo/tier/reader/paths.h"
+#include "repo/tier/reader/session.h"
 
 namespace {
 
-using namespace freshet::reader;
+using namespace freshet::tier::reader;
 using Open = FILE*(const char*, const char*);
 using Reopen = FILE*(const char*, const char*, FILE*);
 

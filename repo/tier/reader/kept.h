@@ -11,7 +11,7 @@
 
 #include "repo/tier/board.h"
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 
 /// `fd` was just opened at the source, and is served to the program: it may move later.
 void keep_track(int fd, const tier::Identity& identity);
@@ -22,4 +22,4 @@ void lose_track(int fd);
 /// The program reads `fd` at an offset of its own. Moves it when its copy is finished.
 void move_if_finished(int fd);
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader

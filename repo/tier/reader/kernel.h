@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-namespace freshet::reader {
+namespace freshet::tier::reader {
 
 #if defined(__x86_64__)
 inline constexpr long kStatAt = SYS_newfstatat;
@@ -71,4 +71,4 @@ inline std::uint64_t number_of(std::uint64_t device) {
          ((major & ~std::uint64_t{0xfff}) << 32);
 }
 
-}  // namespace freshet::reader
+}  // namespace freshet::tier::reader
