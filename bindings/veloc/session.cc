@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "bindings/runtime/checkpoint_place.h"
-#include "bindings/veloc/attempt.h"
+#include "bindings/veloc/region_table.h"
 #include "core/base/bytes.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
@@ -61,11 +61,11 @@ LaidTensor own_bytes(std::string name, std::uint64_t bytes) {
 
 }  // namespace
 
-Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Communicator> ranks, Words words, std::string suffix) {
+Result<std::unique_ptr<Session>> Session::open(std::unique_ptr<Communicator> ranks, Config config, std::string suffix) {
   std::error_code failure;
-  std::filesystem::create_directories(words.scratch, failure);
-  auto session = std::unique_ptr<Session>(new Session(std::move(ranks), std::move(words), std::move(suffix)));
-  const Words& given = session->words_;
+  std::filesystem::create_directories(config.scratch, failure);
+  auto session = std::unique_ptr<Session>(new Session(std::move(ranks), std::move(config), std::move(suffix)));
+  const Config& given = session->config_;
   const std::string alike = format("VELOC_Init: group {}, meet \"{}\", persistent {}", to_string(given.group),
                                    given.meet, given.persistent.empty() ? "no" : "yes");
   FRESHET_TRY(
@@ -118,13 +118,13 @@ Status Session::check(const std::string& name, int version) const {
 }
 
 std::string Session::file_of(const std::string& name, int version) const {
-  return format("{}/{}-{}-{}.dat", words_.scratch, model_of(name), ranks_->rank(), version);
+  return format("{}/{}-{}-{}.dat", config_.scratch, model_of(name), ranks_->rank(), version);
 }
 
 /// A free port at rank 0, which all learn; or what the configuration says, for ranks on several machines.
 Result<std::string> Session::meeting_place() {
   if (ranks_->ranks() == 1) return std::string();
-  if (!words_.meet.empty()) return words_.meet;
+  if (!config_.meet.empty()) return config_.meet;
   std::string own = machine_name();
   // The others wait for rank 0, whatever it finds.
   const Result<int> port = ranks_->rank() == 0 ? free_port() : 0;
@@ -144,8 +144,8 @@ Result<std::string> Session::meeting_place() {
 Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::string& name, std::size_t regions,
                                                                  const Sizes& most) {
   Checkpointer::Options options{.model = model_of(name), .rank = ranks_->rank(), .ranks = ranks_->ranks()};
-  options.security = words_.security;
-  set_external(options, words_.persistent, words_.persistent_server_key);
+  options.security = config_.security;
+  set_external(options, config_.persistent, config_.persistent_server_key);
   // Before they meet: where rank 0 has no repository, the others would wait for it there.
   bool is_damaged = false;
   const auto open_it = [&]() -> Status {
@@ -157,17 +157,17 @@ Result<std::unique_ptr<Checkpointer>> Session::open_checkpointer(const std::stri
     options.external = [repository] { return repository; };
     return {};
   };
-  FRESHET_TRY(agree(format("open {}", name), attempt(open_it)));
+  FRESHET_TRY(agree(format("open {}", name), caught(open_it)));
   const std::vector<std::string> damaged = ranks_->gather(is_damaged ? "damaged" : "");
   last_level_counts_ = std::ranges::all_of(damaged, &std::string::empty);
   FRESHET_ASSIGN(options.meet, meeting_place());
-  options.host = words_.host;
-  options.local = {words_.scratch};
-  options.group = words_.group;
+  options.host = config_.host;
+  options.local = {config_.scratch};
+  options.group = config_.group;
   options.when_behind = levels::WhenBehind::wait;
-  options.keep = words_.keep;
-  options.limit_bytes_per_second = words_.limit_bytes_per_second;
-  options.patience = words_.patience;
+  options.keep = config_.keep;
+  options.limit_bytes_per_second = config_.limit_bytes_per_second;
+  options.patience = config_.patience;
   options.lost_after = std::chrono::seconds(10);  // A program that computes on all cores is not lost.
   std::vector<LaidTensor> tensors = {own_bytes("regions", kTableBytes)};
   if (more_bytes(regions) > 0) tensors.push_back(own_bytes("regions.more", more_bytes(regions)));
@@ -197,7 +197,7 @@ std::vector<std::byte> Session::take_table(std::vector<std::vector<std::byte>>& 
 Status Session::close(const std::string& name) {
   Status finished;
   if (const auto at = jobs_.find(name); at != jobs_.end()) {
-    finished = attempt([&] { return at->second.checkpointer->finish(words_.patience); });
+    finished = caught([&] { return at->second.checkpointer->finish(config_.patience); });
     if (last_ && last_->name == name) {
       if (const Status there = wait(); !there && last_ && !last_->error) last_->error = there.error();
     }
@@ -273,7 +273,7 @@ Status Session::end(bool success) {
   };
   VersionNumber version = 0;
   const auto make = [&]() -> Status {
-    FRESHET_TRY(agree(call, attempt(take_file)));
+    FRESHET_TRY(agree(call, caught(take_file)));
     std::string own;
     for (const auto& [id, bytes] : ended.held) own += format("{} {} ", id, bytes.size());
     Sizes most;
@@ -288,7 +288,7 @@ Status Session::end(bool success) {
     if (at == jobs_.end() || at->second.most != most) {
       FRESHET_TRY(close(ended.name));
       Job job{.checkpointer = nullptr, .most = most};
-      const Status opened = attempt([&]() -> Status {
+      const Status opened = caught([&]() -> Status {
         FRESHET_ASSIGN(job.checkpointer, open_checkpointer(ended.name, most.size(), most));
         std::vector<std::vector<std::byte>> unused = buffers_for(most.size(), most);
         const std::vector<MutableBytes> views(unused.begin(), unused.end());
@@ -298,7 +298,7 @@ Status Session::end(bool success) {
       FRESHET_TRY(agree(call + ": opened", opened));
       jobs_[ended.name] = std::move(job);
     }
-    const Status captured = agree(call + ": captured", attempt([&] { return capture_all(ended, most, version); }));
+    const Status captured = agree(call + ": captured", caught([&] { return capture_all(ended, most, version); }));
     // Ranks that do not have the same versions any more meet anew for the next one.
     if (!captured) jobs_.erase(ended.name);
     return captured;
@@ -311,7 +311,7 @@ Status Session::end(bool success) {
   std::error_code ignored;
   std::filesystem::remove(path, ignored);
   last_ = Last{.name = ended.name, .version = version, .error = {}};
-  return words_.sync ? wait() : Status();
+  return config_.sync ? wait() : Status();
 }
 
 Status Session::capture_all(const UnderWay& ended, const Sizes& most, VersionNumber& version) {
@@ -353,7 +353,7 @@ Status Session::wait() {
   if (!last_) return {};
   if (last_->error) return fail(*last_->error);
   const Checkpointer& checkpointer = *jobs_.at(last_->name).checkpointer;
-  const Status there = checkpointer.wait(last_->version, level_of(checkpointer), words_.patience);
+  const Status there = checkpointer.wait(last_->version, level_of(checkpointer), config_.patience);
   if (there) {
     last_.reset();
   } else if (there.error().code() != Code::timed_out) {
@@ -372,7 +372,7 @@ Result<bool> Session::finished() const {
 Status Session::checkpoint(const std::string& name, int version) {
   // What became of the checkpoint before is told, and does not cost this one.
   const Status before = wait();
-  const Status captured = attempt([&]() -> Status {
+  const Status captured = caught([&]() -> Status {
     FRESHET_TRY(begin(name, version));
     return capture(Selection::all, {});
   });
@@ -393,7 +393,7 @@ Status Session::cleanup(const std::string& name) {
   FRESHET_TRY(agree(format("cleanup {}", name), check(name, 0)));
   loaded_.reset();
   const Status closed = close(name);
-  const Status removed = attempt([&] { return remove_folder(format("{}/{}", words_.scratch, model_of(name))); });
+  const Status removed = caught([&] { return remove_folder(format("{}/{}", config_.scratch, model_of(name))); });
   // Nobody goes on, and makes files there again, while others still remove.
   const Status all_removed = agree(format("cleaned {}", name), removed);
   return closed ? all_removed : closed;

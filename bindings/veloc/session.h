@@ -6,7 +6,7 @@
 ///
 /// Ranks may have other regions, of other sizes, from checkpoint to checkpoint. So the ranks agree before each one on
 /// the regions that any of them has and on how large each is at most; a Checkpointer is opened for these, and again
-/// when they change. What each rank has of them stands in one more tensor, `regions` (attempt.h).
+/// when they change. What each rank has of them stands in one more tensor, `regions` (region_table.h).
 
 #include <cstdint>
 #include <map>
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "bindings/veloc/communicator.h"
-#include "bindings/veloc/words.h"
+#include "bindings/veloc/config.h"
 #include "repo/levels/checkpointer.h"
 
 namespace freshet::veloc {
@@ -28,7 +28,7 @@ enum class Selection : std::uint8_t { all = 0, some = 1, rest = 2 };
 class Session {
  public:
   /// Collective. `suffix` makes names of processes that are alone their own.
-  static Result<std::unique_ptr<Session>> open(std::unique_ptr<Communicator> ranks, Words words, std::string suffix);
+  static Result<std::unique_ptr<Session>> open(std::unique_ptr<Communicator> ranks, Config config, std::string suffix);
 
   void protect(int id, void* memory, std::size_t bytes, const std::string& name) {
     regions_[name][id] = {static_cast<std::byte*>(memory), bytes};
@@ -75,8 +75,8 @@ class Session {
     std::map<std::int64_t, std::vector<std::byte>> held;  ///< Captured, or restored.
   };
 
-  Session(std::unique_ptr<Communicator> ranks, Words words, std::string suffix)
-      : ranks_(std::move(ranks)), words_(std::move(words)), suffix_(std::move(suffix)) {}
+  Session(std::unique_ptr<Communicator> ranks, Config config, std::string suffix)
+      : ranks_(std::move(ranks)), config_(std::move(config)), suffix_(std::move(suffix)) {}
   std::string model_of(const std::string& name) const { return name + suffix_; }
   std::string file_of(const std::string& name, int version) const;
   Status check(const std::string& name, int version) const;
@@ -117,7 +117,7 @@ class Session {
                                         const std::set<std::int64_t>& all) const;
 
   const std::unique_ptr<Communicator> ranks_;
-  const Words words_;
+  const Config config_;
   const std::string suffix_;
   std::map<std::string, std::map<int, Region>> regions_;  ///< By the checkpoint's name; "" for all.
   std::map<std::string, Job> jobs_;                       ///< By the checkpoint's name.

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "bindings/veloc/attempt.h"
+#include "bindings/veloc/region_table.h"
 #include "bindings/veloc/session.h"
 #include "core/base/bytes.h"
 #include "core/base/env.h"
@@ -45,14 +45,14 @@ Result<Session::Table> Session::table_from(Bytes bytes, const Checkpointer::Rest
 Result<std::optional<Session::Table>> Session::read_table(const std::string& name, std::size_t regions,
                                                           std::uint64_t step_min, std::uint64_t step_max) {
   std::optional<Table> table;
-  const Status read = attempt([&]() -> Status {
+  const Status read = caught([&]() -> Status {
     FRESHET_ASSIGN(const auto opened, open_checkpointer(name, regions, {}));
     std::vector<std::vector<std::byte>> buffers = buffers_for(regions, {});
     const std::vector<MutableBytes> views(buffers.begin(), buffers.end());
     const auto found = opened->restore(views, {.version = {}, .step_min = step_min, .step_max = step_max});
     const bool is_none = !found && found.error().code() == Code::not_found;  // At all ranks.
     if (!found && !is_none) return fail(found.error());
-    FRESHET_TRY(opened->finish(words_.patience));
+    FRESHET_TRY(opened->finish(config_.patience));
     if (is_none || !*found) return {};
     FRESHET_ASSIGN(table, table_from(take_table(buffers, regions), **found));
     return {};
@@ -73,7 +73,7 @@ Result<std::optional<Session::Table>> Session::table_of(const std::string& name,
 Status Session::load(const std::string& name, const Table& table) {
   UnderWay loaded{.name = name, .version = table.version, .held = {}};
   Job job{.checkpointer = nullptr, .most = table.most};
-  const Status read = attempt([&]() -> Status {
+  const Status read = caught([&]() -> Status {
     FRESHET_ASSIGN(job.checkpointer, open_checkpointer(name, table.regions, table.most));
     std::vector<std::vector<std::byte>> buffers = buffers_for(table.regions, table.most);
     const std::vector<MutableBytes> views(buffers.begin(), buffers.end());
@@ -142,7 +142,7 @@ Status Session::restart_begin(const std::string& name, int version) {
     if (!table) return fail(Code::not_found, format("{}: there is no version {}", name, version));
     FRESHET_TRY(load(name, *table));
   }
-  const Status written = attempt([&]() -> Status {
+  const Status written = caught([&]() -> Status {
     const auto file = loaded_->held.find(kFile);
     if (file == loaded_->held.end()) return {};
     const Bytes content = file->second;

@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "bindings/veloc/attempt.h"
+#include "bindings/veloc/region_table.h"
 #include "bindings/veloc/session.h"
 #include "core/base/format.h"
 #include "core/base/log.h"
@@ -111,17 +111,17 @@ int call(const char* what, const std::function<Status(Session&)>& work) {
 int open_session(const char* what, std::unique_ptr<Communicator> ranks, const char* cfg_file, std::string suffix) {
   if (session() != nullptr) return failed(what, "it was called before");
   const std::uint32_t rank = ranks->rank();
-  auto words = read_words(system_env(), cfg_file == nullptr ? "" : cfg_file, rank);
+  auto config = read_config(system_env(), cfg_file == nullptr ? "" : cfg_file, rank);
   // A rank that cannot read its configuration says so to the others, which wait for it.
   std::string bad;
-  for (const std::string& one : ranks->gather(words ? "" : words.error().message())) bad = bad.empty() ? one : bad;
-  if (!words || !bad.empty()) return failed(what, words ? bad : words.error().message());
-  if (rank == 0 && !words->without_effect.empty()) {
+  for (const std::string& one : ranks->gather(config ? "" : config.error().message())) bad = bad.empty() ? one : bad;
+  if (!config || !bad.empty()) return failed(what, config ? bad : config.error().message());
+  if (rank == 0 && !config->without_effect.empty()) {
     std::string list;
-    for (const std::string& word : words->without_effect) list += (list.empty() ? "" : ", ") + word;
+    for (const std::string& word : config->without_effect) list += (list.empty() ? "" : ", ") + word;
     log_line(LogLevel::info, format("{}: without effect: {}", what, list));
   }
-  auto opened = Session::open(std::move(ranks), *std::move(words), std::move(suffix));
+  auto opened = Session::open(std::move(ranks), *std::move(config), std::move(suffix));
   if (!opened) return failed(what, opened.error().message());
   session() = *std::move(opened);
   return VELOC_SUCCESS;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a Session's source files share.
+/// The layout of a rank's table of regions, and how a Session treats its ranks' errors.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ inline constexpr std::size_t more_bytes(std::size_t regions) {
   return regions <= kRegionsFirst ? 0 : (regions - kRegionsFirst) * 3 * kWord;
 }
 
-/// Whether there may be a version all the same: what should have it did not answer, or was found damaged.
+/// The version may exist all the same: its holder did not answer, or was found damaged.
 inline bool is_unknown(const Error& error) {
   switch (error.code()) {
     case Code::unavailable:
@@ -38,9 +38,9 @@ inline bool is_unknown(const Error& error) {
   }
 }
 
-/// Of what one rank does by itself: nothing flies past the others, who wait for how it went.
+/// One rank's own work, with its exceptions as errors: the other ranks wait for its result.
 template <typename Work>
-Status attempt(const Work& work) {
+Status caught(const Work& work) {
   try {
     return work();
   } catch (const std::bad_alloc&) {

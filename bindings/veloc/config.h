@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The configuration that VELOC's programs bring: lines of `word = value`, and VELOC_<WORD> in the environment before
-/// them.
+/// A program's VELOC configuration: lines of `word = value`. VELOC_<WORD> in the environment goes before them.
 
 #include <map>
 #include <string>
@@ -14,7 +13,7 @@
 
 namespace freshet::veloc {
 
-struct Words {
+struct Config {
   std::string scratch;
   std::string persistent;  ///< A repository; empty: none.
   bool sync = false;
@@ -26,10 +25,10 @@ struct Words {
   Duration patience = std::chrono::minutes(5);
   SecurityOptions security;
   std::string persistent_server_key;        ///< Of the provider at `persistent`.
-  std::vector<std::string> without_effect;  ///< Words that are known, and mean nothing here.
+  std::vector<std::string> without_effect;  ///< Of the file; known, and without meaning here.
 };
 
-/// `path` may be empty: all comes from the environment. invalid_argument names the word.
-Result<Words> read_words(Env& env, const std::string& path, std::uint32_t rank);
+/// An empty `path`: all comes from the environment. invalid_argument names the word.
+Result<Config> read_config(Env& env, const std::string& path, std::uint32_t rank);
 
 }  // namespace freshet::veloc

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/veloc/words.h"
+#include "bindings/veloc/config.h"
 
 #include <algorithm>
 #include <array>
@@ -14,8 +14,8 @@ namespace {
 constexpr std::array kKnown = {"scratch",          "persistent",     "mode",  "threaded",   "max_versions",
                                "scratch_versions", "failure_domain", "group", "meet",       "limit_mib_s",
                                "patience",         "keys",           "allow", "server_key", "persistent_server_key"};
-/// VELOC's, of which nothing is needed here: every byte is proved, nothing else has to run, and what a repository has
-/// describes itself. The intervals are the program's: it says when it checkpoints.
+/// VELOC's words without meaning here: every byte is proved, nothing else has to run, and a repository describes
+/// itself. The intervals are the program's: it says when it checkpoints.
 constexpr std::array kWithoutEffect = {
     "meta",       "chksum",      "aggregated",          "axl_type",          "max_parallelism",
     "log_prefix", "ec_interval", "persistent_interval", "watchdog_interval", "daos_pool",
@@ -54,7 +54,7 @@ bool is_yes(const std::string& text) { return text == "true" || text == "yes" ||
 
 }  // namespace
 
-Result<Words> read_words(Env& env, const std::string& path, std::uint32_t rank) {
+Result<Config> read_config(Env& env, const std::string& path, std::uint32_t rank) {
   FRESHET_ASSIGN(auto given, read_file(path));
   const auto from_environment = [&](const char* word) {
     std::string name = format("VELOC_{}", word);
@@ -71,45 +71,45 @@ Result<Words> read_words(Env& env, const std::string& path, std::uint32_t rank) 
     }
     return value;
   };
-  Words words{.scratch = take("scratch"),
-              .persistent = take("persistent"),
-              .host = take("failure_domain"),
-              .meet = take("meet")};
-  if (words.scratch.empty()) return refuse("scratch: a node-local folder is needed");
+  Config config{.scratch = take("scratch"),
+                .persistent = take("persistent"),
+                .host = take("failure_domain"),
+                .meet = take("meet")};
+  if (config.scratch.empty()) return refuse("scratch: a node-local folder is needed");
   const std::string mode = take("mode");
   if (!mode.empty() && mode != "sync" && mode != "async" && mode != "threaded") {
     return refuse(format("mode = {}: sync or async", mode));
   }
-  words.sync = mode == "sync" && !is_yes(take("threaded"));
+  config.sync = mode == "sync" && !is_yes(take("threaded"));
   given.erase("threaded");
   if (const std::string group = take("group"); !group.empty()) {
-    FRESHET_ASSIGN(words.group, levels::parse_group_scheme(group));
+    FRESHET_ASSIGN(config.group, levels::parse_group_scheme(group));
   }
   const auto keep = [&](const char* word, std::initializer_list<CheckpointLevel> levels) -> Status {
     const std::string text = take(word);
     if (text.empty() || text == "0") return {};
     FRESHET_ASSIGN(const double count, number_of(word, text, 0, 1e9));
-    for (const CheckpointLevel level : levels) words.keep[level] = static_cast<std::uint32_t>(count);
+    for (const CheckpointLevel level : levels) config.keep[level] = static_cast<std::uint32_t>(count);
     return {};
   };
   FRESHET_TRY(keep("max_versions", {CheckpointLevel::external}));
   FRESHET_TRY(keep("scratch_versions", {CheckpointLevel::local, CheckpointLevel::group}));
   if (const std::string limit = take("limit_mib_s"); !limit.empty()) {
     FRESHET_ASSIGN(const double mib, number_of("limit_mib_s", limit, 0, 1e9));
-    words.limit_bytes_per_second = static_cast<std::uint64_t>(mib * 1024 * 1024);
+    config.limit_bytes_per_second = static_cast<std::uint64_t>(mib * 1024 * 1024);
   }
   if (const std::string patience = take("patience"); !patience.empty()) {
     FRESHET_ASSIGN(const double seconds, number_of("patience", patience, 0.1, 1e9));
-    words.patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+    config.patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
   }
-  words.security = {.key_file = take("keys"), .allow_file = take("allow"), .server_key = take("server_key")};
-  words.persistent_server_key = take("persistent_server_key");
+  config.security = {.key_file = take("keys"), .allow_file = take("allow"), .server_key = take("server_key")};
+  config.persistent_server_key = take("persistent_server_key");
   for (const auto& [word, value] : given) {
     const bool known = std::ranges::find(kWithoutEffect, word) != kWithoutEffect.end();
-    if (!known) return refuse(format("{} is no word that is known", word));
-    if (!value.empty() && value != "0" && value != "false") words.without_effect.push_back(word);
+    if (!known) return refuse(format("{} is not a known word", word));
+    if (!value.empty() && value != "0" && value != "false") config.without_effect.push_back(word);
   }
-  return words;
+  return config;
 }
 
 }  // namespace freshet::veloc
