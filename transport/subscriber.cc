@@ -184,7 +184,7 @@ Snapshot Subscriber::snapshot() {
   if (impl_->mark.is_inherited()) return {};
   const detail::PinTable::Pin pin = impl_->loop.shelf().pin_current();
   // Looked at after the pin: what is not marked was not stale when it was taken.
-  Snapshot snapshot(pin.version, pin.slot, impl_->member && impl_->loop.standing().is_lapsed(impl_->clock.now()));
+  Snapshot snapshot(pin.version, pin.slot, impl_->member && impl_->loop.report().is_lapsed(impl_->clock.now()));
   return snapshot.stale() && impl_->refuses ? Snapshot() : std::move(snapshot);
 }
 
@@ -195,7 +195,7 @@ Result<Snapshot> Subscriber::snapshot_at_least(const SnapshotRequest& request, c
   for (;;) {
     FRESHET_TRY(detail::wait_until_new_enough(impl_->loop, request, asked, deadline, stop));
     Snapshot taken = snapshot();
-    if (!taken && impl_->refuses && impl_->loop.standing().is_lapsed(impl_->clock.now())) {
+    if (!taken && impl_->refuses && impl_->loop.report().is_lapsed(impl_->clock.now())) {
       return fail(Code::unavailable,
                   "this member of a group has lapsed and may not know the current version, so it gives no snapshot");
     }
@@ -226,7 +226,7 @@ Status Subscriber::stage(VersionNumber version, Duration at_most, const std::sto
 Result<Snapshot> Subscriber::staged_snapshot() {
   FRESHET_TRY(impl_->check_here());
   FRESHET_ASSIGN(const detail::PinTable::Pin pin, impl_->loop.shelf().pin_staged());
-  return Snapshot(pin.version, pin.slot, impl_->member && impl_->loop.standing().is_lapsed(impl_->clock.now()));
+  return Snapshot(pin.version, pin.slot, impl_->member && impl_->loop.report().is_lapsed(impl_->clock.now()));
 }
 
 Result<VersionNumber> Subscriber::commit_staged(const std::stop_token& stop) {
@@ -242,7 +242,7 @@ Status Subscriber::wait_for(VersionNumber version, Duration at_most, const std::
 void Subscriber::applied(VersionNumber version) {
   if (impl_->mark.is_inherited()) return;
   SubscriberLoop& loop = impl_->loop;
-  static_cast<void>(loop.standing().post([&loop, version] { loop.applied(version); }));
+  static_cast<void>(loop.report().post([&loop, version] { loop.applied(version); }));
 }
 
 Status Subscriber::take_device_memory(std::shared_ptr<gpu::Device> device) {
@@ -258,7 +258,7 @@ Status Subscriber::take_device_memory(std::shared_ptr<gpu::Device> device) {
     }
   }
   SubscriberLoop& loop = impl_->loop;
-  static_cast<void>(loop.standing().post([&loop, device = std::move(device)] { loop.take_device(device); }));
+  static_cast<void>(loop.report().post([&loop, device = std::move(device)] { loop.take_device(device); }));
   return {};
 }
 
@@ -280,11 +280,11 @@ SubscriberStatus Subscriber::status() const {
   if (Status here = impl_->check_here(); !here) return SubscriberStatus{.last_error = here.error().message()};
   SubscriberStatus status = impl_->loop.shelf().status(impl_->clock.now());
   status.directory = impl_->loop.directory_health();
-  const detail::Standing::News news = impl_->loop.standing().news();
+  const detail::LoopReport::News news = impl_->loop.report().news();
   status.epoch = news.serving_epoch;
   status.current = news.current;
   status.staged = news.staged;
-  status.stale = impl_->member && impl_->loop.standing().is_lapsed(impl_->clock.now());
+  status.stale = impl_->member && impl_->loop.report().is_lapsed(impl_->clock.now());
   return status;
 }
 

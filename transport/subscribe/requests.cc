@@ -15,7 +15,7 @@ constexpr Duration kLoopPatience = std::chrono::seconds(10);
 
 /// Runs `action` on the loop's thread and waits for what it returns.
 template <typename T>
-Result<T> on_loop(Standing& standing, std::function<Result<T>()> action, const std::stop_token& stop) {
+Result<T> on_loop(LoopReport& report, std::function<Result<T>()> action, const std::stop_token& stop) {
   if (stop.stop_requested()) return fail(Code::cancelled, "the request was stopped by its caller");
   struct Answer {
     Mutex mutex;
@@ -23,7 +23,7 @@ Result<T> on_loop(Standing& standing, std::function<Result<T>()> action, const s
     std::optional<Result<T>> value FRESHET_GUARDED_BY(mutex);
   };
   const auto answer = std::make_shared<Answer>();
-  const bool posted = standing.post([answer, action = std::move(action)] {
+  const bool posted = report.post([answer, action = std::move(action)] {
     Result<T> value = action();
     MutexLock lock(answer->mutex);
     answer->value = std::move(value);
@@ -41,7 +41,7 @@ Result<T> on_loop(Standing& standing, std::function<Result<T>()> action, const s
   return *answer->value;
 }
 
-std::string state_of(const Standing::News& news) {
+std::string state_of(const LoopReport::News& news) {
   if (news.serving == 0) return "nothing is served yet";
   return format("@{} is served", news.serving);
 }
@@ -53,8 +53,8 @@ Status stopped(VersionNumber version) {
 /// Until that version is staged (or, `or_served`, served); says why not otherwise.
 Status wait_until_there(SubscriberLoop& loop, VersionNumber version, bool or_served, Time deadline,
                         const std::stop_token& stop) {
-  Standing& standing = loop.standing();
-  for (auto news = standing.news();; news = standing.wait_for_other(news, deadline, stop)) {
+  LoopReport& report = loop.report();
+  for (auto news = report.news();; news = report.wait_for_other(news, deadline, stop)) {
     if (news.staged == version || (or_served && news.serving == version)) return {};
     if (stop.stop_requested()) return stopped(version);
     if (news.staging != version) return fail(Code::cancelled, format("@{} was staged instead", news.staging));
@@ -70,7 +70,7 @@ Status wait_until_there(SubscriberLoop& loop, VersionNumber version, bool or_ser
 Status stage(SubscriberLoop& loop, VersionNumber version, Duration at_most, const std::stop_token& stop) {
   const Time deadline = deadline_in(at_most);
   FRESHET_TRY(on_loop<void>(
-      loop.standing(), [&loop, version] { return loop.stage(version); }, stop));
+      loop.report(), [&loop, version] { return loop.stage(version); }, stop));
   return wait_until_there(loop, version, /*or_served=*/false, deadline, stop);
 }
 
@@ -79,15 +79,15 @@ Result<PinTable::Pin> bring(SubscriberLoop& loop, VersionNumber version, Time de
     FRESHET_ASSIGN(const PinTable::Pin served, loop.shelf().pin_of(version));
     if (served.slot != nullptr) return served;
     Status there = on_loop<void>(
-        loop.standing(), [&loop, version] { return loop.bring(version); }, stop);
+        loop.report(), [&loop, version] { return loop.bring(version); }, stop);
     if (there) {
       there = wait_until_there(loop, version, /*or_served=*/true, deadline, stop);
-    } else if (there.error().code() == Code::failed_precondition && loop.standing().news().serving == version) {
+    } else if (there.error().code() == Code::failed_precondition && loop.report().news().serving == version) {
       there = Status();  // Refused, since it has just come to be served: it is pinned now, or in the next round.
     }
     Result<PinTable::Pin> pin = there ? loop.shelf().pin_of(version) : fail(there.error());
     // Also after a failure: the loop may bring it yet, though its caller has given up.
-    static_cast<void>(loop.standing().post([&loop, version] { loop.forget(version); }));
+    static_cast<void>(loop.report().post([&loop, version] { loop.forget(version); }));
     if (!pin || pin->slot != nullptr) return pin;
     // It was served, and another one is by now.
     if (system_clock().now() >= deadline) return fail(Code::timed_out, format("@{} is not here yet", version));
@@ -96,14 +96,14 @@ Result<PinTable::Pin> bring(SubscriberLoop& loop, VersionNumber version, Time de
 
 Result<VersionNumber> commit_staged(SubscriberLoop& loop, const std::stop_token& stop) {
   return on_loop<VersionNumber>(
-      loop.standing(), [&loop] { return loop.commit_staged(); }, stop);
+      loop.report(), [&loop] { return loop.commit_staged(); }, stop);
 }
 
 Status wait_until_new_enough(SubscriberLoop& loop, const SnapshotRequest& request, Time asked, Time deadline,
                              const std::stop_token& stop) {
-  Standing& standing = loop.standing();
+  LoopReport& report = loop.report();
   std::optional<VersionNumber> probed_at;
-  for (auto news = standing.news();; news = standing.wait_for_other(news, deadline, stop)) {
+  for (auto news = report.news();; news = report.wait_for_other(news, deadline, stop)) {
     // What was withdrawn just now is served no more, though the news does not say so yet.
     const bool has_come = news.serving != 0 && news.serving >= request.min_version && loop.shelf().serves();
     const bool is_fresh =
@@ -116,7 +116,7 @@ Status wait_until_new_enough(SubscriberLoop& loop, const SnapshotRequest& reques
     }
     if (has_come && probed_at != news.serving) {
       probed_at = news.serving;
-      static_cast<void>(standing.post([&loop] { loop.probe(); }));
+      static_cast<void>(report.post([&loop] { loop.probe(); }));
     }
     if (system_clock().now() < deadline) continue;
     if (!has_come) return fail(Code::timed_out, format("@{} did not come; {}", request.min_version, state_of(news)));

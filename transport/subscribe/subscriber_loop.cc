@@ -78,7 +78,7 @@ SubscriberLoop::SubscriberLoop(Options options, std::unique_ptr<Directory> direc
       wake_(std::move(wake)),
       shelf_(options_.subscriber.pins_max, wake_),
       relay_(std::move(relay)),
-      standing_(wake_),
+      report_(wake_),
       line_(line_options(options_, directory_.get()), std::move(context), shelf_, rejects_),
       fetcher_(fetcher_options(options_, relay_ != nullptr)),
       scrub_(options_.subscriber.scrub_interval),
@@ -164,7 +164,7 @@ void SubscriberLoop::poll_all() {
   carry_on_fetch();
   if (relay_ != nullptr) take_relay_news();
   for (const VersionNumber number : shelf_.take_taken()) machine_.on_taken(number, now());
-  standing_.run_tasks();
+  report_.run_tasks();
   carry_out();
 }
 

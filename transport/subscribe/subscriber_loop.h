@@ -21,9 +21,9 @@
 #include "transport/subscribe/control_line.h"
 #include "transport/subscribe/fetch/channel_openers.h"
 #include "transport/subscribe/fetch/version_fetcher.h"
+#include "transport/subscribe/loop_report.h"
 #include "transport/subscribe/relay.h"
 #include "transport/subscribe/scrub.h"
-#include "transport/subscribe/standing.h"
 #include "transport/subscribe/version_shelf.h"
 
 namespace freshet {
@@ -51,7 +51,7 @@ class SubscriberLoop {
   detail::VersionShelf& shelf() { return shelf_; }
   /// How the directory is; empty without one. Any thread.
   std::string directory_health() const { return directory_ == nullptr ? "" : directory_->health(); }
-  detail::Standing& standing() { return standing_; }  ///< Any thread; what it is posted runs on the loop's.
+  detail::LoopReport& report() { return report_; }  ///< Any thread; what it is posted runs on the loop's.
 
   // subscriber_loop_current.cc
   Status stage(VersionNumber number);
@@ -115,7 +115,7 @@ class SubscriberLoop {
   /// Before all that keeps books of the versions' memory, so that it ends after them.
   detail::VersionShelf shelf_;
   const std::unique_ptr<detail::Relay> relay_;  ///< Null unless versions are served again.
-  detail::Standing standing_;
+  detail::LoopReport report_;
   std::atomic<bool> stopping_{false};
 
   // The loop thread's.

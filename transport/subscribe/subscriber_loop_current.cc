@@ -75,14 +75,14 @@ void SubscriberLoop::tell_standing() {
     if (!told_absent_.empty()) shelf_.set_error(told_absent_);
   }
   const protocol::Staging& staging = machine_.staging();
-  standing_.set({.serving = machine_.position().serving(),
-                 .serving_epoch = machine_.position().serving_epoch(),
-                 .current = machine_.news().current(),
-                 .confirmed_at = machine_.news().confirmed_at(),
-                 .staging = staging.target(),
-                 .staged = staging.ready() ? staging.ready()->number : 0,
-                 .staging_failed = staging.failed()},
-                machine_.lapses_at());
+  report_.set({.serving = machine_.position().serving(),
+               .serving_epoch = machine_.position().serving_epoch(),
+               .current = machine_.news().current(),
+               .confirmed_at = machine_.news().confirmed_at(),
+               .staging = staging.target(),
+               .staged = staging.ready() ? staging.ready()->number : 0,
+               .staging_failed = staging.failed()},
+              machine_.lapses_at());
 }
 
 }  // namespace freshet

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a subscriber's loop tells other threads of where it stands: what it serves and what is current, since when that
-/// is confirmed, what is staged, and until when a member of the group may believe what it knows.
+/// A subscriber's loop reports to other threads: the served and the current version, since when this is confirmed, the
+/// staged version, and until when a member of the group may believe all that. Other threads post tasks to the loop.
 
 #include <atomic>
 #include <cstdint>
@@ -20,30 +20,30 @@
 
 namespace freshet::detail {
 
-class Standing {
+class LoopReport {
  public:
   struct News {
     VersionNumber serving = 0;
     std::uint64_t serving_epoch = 0;
-    protocol::Current current;         ///< What the publisher last said.
-    std::optional<Time> confirmed_at;  ///< What is served was the current version then, or later.
-    VersionNumber staging = 0;         ///< To be staged.
+    protocol::Current current;         ///< As the publisher last said.
+    std::optional<Time> confirmed_at;  ///< The served version was the current one then, or later.
+    VersionNumber staging = 0;         ///< Being staged.
     VersionNumber staged = 0;
     std::optional<Error> staging_failed;
     bool operator==(const News& other) const;
   };
 
   /// `wake` is the loop's, borrowed.
-  explicit Standing(const Wake& wake) : tasks_(wake, /*tasks_max=*/1024) {}
+  explicit LoopReport(const Wake& wake) : tasks_(wake, /*tasks_max=*/1024) {}
 
   // Any thread.
 
-  /// Whether a member does not know any more what was decided. No lock.
+  /// True: this member may not know the group's last decision any more. No lock.
   bool is_lapsed(Time now) const { return now.time_since_epoch().count() >= lapses_at_ns_.load(); }
   News news() const FRESHET_EXCLUDES(mutex_);
-  /// Waits until there are others than `known`, or the deadline, or a stop is asked for; what there is then.
+  /// Waits for news other than `known`, until the deadline or a stop; returns the news of that moment.
   News wait_for_other(const News& known, Time deadline, const std::stop_token& stop) FRESHET_EXCLUDES(mutex_);
-  /// To be run by the loop, soon. Dropped, and false, when very many wait already.
+  /// The loop runs the task soon. False: very many tasks wait already, and this one was dropped.
   bool post(std::function<void()> task) { return tasks_.post(std::move(task)); }
 
   // The loop's thread.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/subscribe/standing.h"
+#include "transport/subscribe/loop_report.h"
 
 #include <utility>
 
@@ -15,18 +15,18 @@ bool same(const std::optional<Error>& one, const std::optional<Error>& other) {
 
 }  // namespace
 
-bool Standing::News::operator==(const News& other) const {
+bool LoopReport::News::operator==(const News& other) const {
   return serving == other.serving && serving_epoch == other.serving_epoch && current == other.current &&
          confirmed_at == other.confirmed_at && staging == other.staging && staged == other.staged &&
          same(staging_failed, other.staging_failed);
 }
 
-Standing::News Standing::news() const {
+LoopReport::News LoopReport::news() const {
   MutexLock lock(mutex_);
   return news_;
 }
 
-Standing::News Standing::wait_for_other(const News& known, Time deadline, const std::stop_token& stop) {
+LoopReport::News LoopReport::wait_for_other(const News& known, Time deadline, const std::stop_token& stop) {
   const StopWakes wakes(stop, mutex_, changed_);
   MutexLock lock(mutex_);
   while (news_ == known && !stop.stop_requested()) {
@@ -35,7 +35,7 @@ Standing::News Standing::wait_for_other(const News& known, Time deadline, const 
   return news_;
 }
 
-void Standing::set(const News& news, std::optional<Time> lapses_at) {
+void LoopReport::set(const News& news, std::optional<Time> lapses_at) {
   if (lapses_at) lapses_at_ns_ = lapses_at->time_since_epoch().count();
   MutexLock lock(mutex_);
   if (news_ == news) return;
