@@ -6,7 +6,7 @@
 #include "transport/channel/zmq/zmq_channel.h"
 #include "transport/zmq/address.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 namespace {
 
 using channel::ChannelKind;
@@ -61,4 +61,4 @@ Result<std::vector<std::unique_ptr<ChannelServer>>> open_channel_servers(const C
   return servers;
 }
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

@@ -14,7 +14,7 @@
 #include "transport/security/credentials.h"
 #include "transport/security/socket_owner.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 
 struct ChannelServersOptions {
   /// Nothing: where the control socket listens on TCP, zmq, and ucx if the fabric was declared trusted (ucx knows
@@ -32,4 +32,4 @@ struct ChannelServersOptions {
 Result<std::vector<std::unique_ptr<channel::ChannelServer>>> open_channel_servers(const ChannelServersOptions& options,
                                                                                   channel::FetchSource& source);
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

@@ -3,7 +3,7 @@
 
 #include "core/base/check.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 
 ComingVersion::ComingVersion(std::shared_ptr<const Manifest> manifest, Events events)
     : manifest_(std::move(manifest)), events_(std::move(events)), tensors_(manifest_->owners.size()) {}
@@ -87,4 +87,4 @@ Result<ComingVersion::Look> ComingVersion::look(std::uint32_t tensor, bool for_m
   return tensors_.at(tensor);
 }
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

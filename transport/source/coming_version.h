@@ -24,7 +24,7 @@
 #include "core/model/manifest.h"
 #include "transport/channel/channel.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 
 class ComingVersion final : public std::enable_shared_from_this<ComingVersion> {
  public:
@@ -94,4 +94,4 @@ class ComingVersion final : public std::enable_shared_from_this<ComingVersion> {
   std::optional<Error> given_up_ FRESHET_GUARDED_BY(mutex_);
 };
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace freshet::serve {
+namespace freshet::source {
 namespace {
 /// Entries without a payload take room too.
 constexpr std::size_t kEntriesMax = std::size_t{1} << 18;
@@ -117,4 +117,4 @@ DeltaCache::Stat DeltaCache::stat() const {
   return stat_;
 }
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

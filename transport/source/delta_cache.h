@@ -23,7 +23,7 @@
 #include "core/delta/element_delta.h"
 #include "core/model/tensor.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 
 class DeltaCache {
  public:
@@ -68,4 +68,4 @@ class DeltaCache {
   Stat stat_ FRESHET_GUARDED_BY(mutex_);
 };
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

@@ -8,7 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/format.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 namespace {
 
 /// How far an answer has come that is read where it comes to.
@@ -199,4 +199,4 @@ Result<std::unique_ptr<channel::OpenFetch>> FetchDesk::open(const channel::Fetch
   return fetch;
 }
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

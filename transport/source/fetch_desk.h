@@ -30,7 +30,7 @@
 #include "transport/source/lease_book.h"
 #include "transport/source/served_segments.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 
 class FetchDesk final : public channel::FetchSource {
  public:
@@ -83,4 +83,4 @@ class FetchDesk final : public channel::FetchSource {
   LeaseBook<Row> leases_ FRESHET_GUARDED_BY(mutex_);
 };
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

@@ -3,7 +3,7 @@
 
 #include "core/base/format.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 
 Status check_pieces(const std::vector<channel::Piece>& pieces, std::string_view what,
                     const std::function<std::optional<std::uint64_t>(std::uint32_t part)>& bytes_of) {
@@ -22,4 +22,4 @@ Status check_pieces(const std::vector<channel::Piece>& pieces, std::string_view 
   return {};
 }
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

@@ -21,7 +21,7 @@
 #include "core/base/result.h"
 #include "transport/channel/channel.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 
 /// What each lease has, whatever it is on.
 struct Leased {
@@ -82,4 +82,4 @@ class LeaseBook {
 Status check_pieces(const std::vector<channel::Piece>& pieces, std::string_view what,
                     const std::function<std::optional<std::uint64_t>(std::uint32_t part)>& bytes_of);
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

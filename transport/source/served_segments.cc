@@ -5,7 +5,7 @@
 
 #include "core/base/check.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 
 void ServedSegments::add(std::span<const SegmentName> names, std::span<const SegmentIndex> segments,
                          std::span<const Bytes> memory) {
@@ -85,4 +85,4 @@ void ServedSegments::Pin::release() {
   if (owner_ != nullptr) std::exchange(owner_, nullptr)->unpin(segment_);
 }
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

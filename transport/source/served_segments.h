@@ -23,7 +23,7 @@
 #include "core/model/tensor.h"
 #include "transport/arena/segment_names.h"
 
-namespace freshet::serve {
+namespace freshet::source {
 
 class ServedSegments : public std::enable_shared_from_this<ServedSegments> {
  public:
@@ -79,4 +79,4 @@ class ServedSegments : public std::enable_shared_from_this<ServedSegments> {
   bool closed_ FRESHET_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace freshet::serve
+}  // namespace freshet::source

@@ -105,22 +105,22 @@ void Relay::keep_advertised() {
 
 void Relay::set_wake(const Wake& wake) { wake_ = &wake; }
 
-std::shared_ptr<serve::ComingVersion> Relay::expect(std::shared_ptr<const Manifest> manifest,
-                                                    const std::shared_ptr<FetchArena>& arena) {
+std::shared_ptr<source::ComingVersion> Relay::expect(std::shared_ptr<const Manifest> manifest,
+                                                     const std::shared_ptr<FetchArena>& arena) {
   const VersionNumber number = manifest->name.number;
   if (number <= newest_ || number == unproved_) return nullptr;
   {
     MutexLock lock(mutex_);
     arena_ = arena;
   }
-  return std::make_shared<serve::ComingVersion>(
+  return std::make_shared<source::ComingVersion>(
       std::move(manifest),
-      serve::ComingVersion::Events{
+      source::ComingVersion::Events{
           .on_more = [hub = options_.hub.get()] { hub->channels().look_again(); },
           .on_over = [shown = shown_](const std::vector<SegmentIndex>& segments) { shown->add(segments); }});
 }
 
-void Relay::offer(std::shared_ptr<serve::ComingVersion> coming, std::int64_t publish_started_ns) {
+void Relay::offer(std::shared_ptr<source::ComingVersion> coming, std::int64_t publish_started_ns) {
   coming_ = std::move(coming);
   const std::shared_ptr<const Manifest> manifest(coming_, &coming_->manifest());
   options_.hub->coming(options_.model,
@@ -135,7 +135,7 @@ void Relay::offer(std::shared_ptr<serve::ComingVersion> coming, std::int64_t pub
 
 void Relay::withdraw(const Error& why) {
   if (coming_ == nullptr) return;
-  const std::shared_ptr<serve::ComingVersion> coming = std::exchange(coming_, nullptr);
+  const std::shared_ptr<source::ComingVersion> coming = std::exchange(coming_, nullptr);
   if (why.code() == Code::corrupt) unproved_ = coming->number();
   coming->give_up(Error(Code::unavailable,
                         format("the fetch of {} was given up: {}", to_string(coming->manifest().name), why.message())));

@@ -49,10 +49,10 @@ class Relay final : public HubModel {
 
   /// A version is about to be fetched into `arena`: where to show what comes of it. Null when nobody may fetch it from
   /// here: one that is no newer than what was served, or that once did not prove to be what its manifest says.
-  std::shared_ptr<serve::ComingVersion> expect(std::shared_ptr<const Manifest> manifest,
-                                               const std::shared_ptr<FetchArena>& arena);
+  std::shared_ptr<source::ComingVersion> expect(std::shared_ptr<const Manifest> manifest,
+                                                const std::shared_ptr<FetchArena>& arena);
   /// The fetch has begun, and can be followed.
-  void offer(std::shared_ptr<serve::ComingVersion> coming, std::int64_t publish_started_ns);
+  void offer(std::shared_ptr<source::ComingVersion> coming, std::int64_t publish_started_ns);
   /// The fetch came to nothing.
   void withdraw(const Error& why);
 
@@ -102,7 +102,7 @@ class Relay final : public HubModel {
   VersionNumber newest_ = 0;
   std::shared_ptr<const ModelStanding> followers_;  ///< As told last.
   VersionNumber unproved_ = 0;                      ///< It came once, and was not what its manifest says.
-  std::shared_ptr<serve::ComingVersion> coming_;
+  std::shared_ptr<source::ComingVersion> coming_;
   std::shared_ptr<Shown> shown_;
 
   std::atomic<const Wake*> wake_{nullptr};

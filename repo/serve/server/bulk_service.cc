@@ -50,12 +50,12 @@ Status BulkService::start() {
     return *started_;
   }
   const auto open_all = [&]() -> Status {
-    FRESHET_ASSIGN(channels_, serve::open_channel_servers({.kinds = kinds_for(options_),
-                                                           .control = options_.address,
-                                                           .trusted_fabric = options_.trusted_fabric,
-                                                           .neighbours = options_.neighbours,
-                                                           .credentials = options_.credentials},
-                                                          desk_));
+    FRESHET_ASSIGN(channels_, source::open_channel_servers({.kinds = kinds_for(options_),
+                                                            .control = options_.address,
+                                                            .trusted_fabric = options_.trusted_fabric,
+                                                            .neighbours = options_.neighbours,
+                                                            .credentials = options_.credentials},
+                                                           desk_));
     if (channels_.empty()) return fail(Code::unsupported, "this server has no data channels");
     FRESHET_TRY(desk_.start(std::clamp(std::thread::hardware_concurrency(), 2u, kBulkReadersMax)));
     // A channel that could not register it sends from it all the same.

@@ -107,7 +107,7 @@ class ReadDesk final : public channel::FetchSource {
 
  private:
   class Fetch;
-  struct Lease : serve::Leased {
+  struct Lease : source::Leased {
     Subject subject;
     std::shared_ptr<const void> kept;
     Time moved{};  ///< When something of it was last read or sent.
@@ -171,7 +171,7 @@ class ReadDesk final : public channel::FetchSource {
   std::size_t parts_ FRESHET_GUARDED_BY(mutex_) = 0;
   std::uint64_t staged_ FRESHET_GUARDED_BY(mutex_) = 0;
   std::unordered_map<SessionId, Session> sessions_ FRESHET_GUARDED_BY(mutex_);
-  serve::LeaseBook<Lease> leases_ FRESHET_GUARDED_BY(mutex_);
+  source::LeaseBook<Lease> leases_ FRESHET_GUARDED_BY(mutex_);
   std::deque<std::weak_ptr<Reading>> hungry_ FRESHET_GUARDED_BY(mutex_);
   Workers readers_;
 };

@@ -31,7 +31,7 @@ class ReadDesk::Fetch final : public OpenFetch {
 };
 
 Status ReadDesk::check(const std::vector<Piece>& pieces, const Subject& subject) const {
-  FRESHET_TRY(serve::check_pieces(pieces, "what was lent", [&](std::uint32_t part) {
+  FRESHET_TRY(source::check_pieces(pieces, "what was lent", [&](std::uint32_t part) {
     return part < subject.parts.size() ? std::optional(subject.parts[part].bytes) : std::nullopt;
   }));
   for (const Piece& piece : pieces) {

@@ -11,8 +11,8 @@
 namespace freshet::detail {
 namespace {
 
-using serve::ComingVersion;
-using serve::FetchDesk;
+using source::ComingVersion;
+using source::FetchDesk;
 using test::ChangingModel;
 using test::FakeClient;
 using test::ModelSource;
@@ -123,7 +123,7 @@ class CutThroughTest : public ::testing::Test {
   std::vector<std::vector<SegmentIndex>> over_;
   int told_ = 0;
   std::uint64_t most_behind_ = 0;
-  std::shared_ptr<serve::ServedSegments> segments_ = serve::ServedSegments::make([](auto) {});
+  std::shared_ptr<source::ServedSegments> segments_ = source::ServedSegments::make([](auto) {});
   FetchDesk desk_{[](protocol::LeaseId) {}, 1 << 20};
   std::shared_ptr<ComingVersion> coming_;
   Side relay_{source_};

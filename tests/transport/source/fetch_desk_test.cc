@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-namespace freshet::serve {
+namespace freshet::source {
 namespace {
 
 using channel::Encoding;
@@ -202,4 +202,4 @@ TEST_F(FetchDeskTest, ADeltaThatIsThereGoesOverAnyLink) {
 }
 
 }  // namespace
-}  // namespace freshet::serve
+}  // namespace freshet::source

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace freshet::serve {
+namespace freshet::source {
 namespace {
 
 SegmentName name(std::uint64_t sequence) {
@@ -96,4 +96,4 @@ TEST_F(ServedSegmentsTest, ClosingWaitsForTheLastPin) {
 }
 
 }  // namespace
-}  // namespace freshet::serve
+}  // namespace freshet::source

@@ -75,7 +75,7 @@ class FetchInstall final : public channel::FetchSink {
     std::shared_ptr<const Manifest> manifest;
     protocol::SessionId session = 0;
     protocol::LeaseId lease = 0;
-    std::shared_ptr<serve::ComingVersion> coming;  ///< Where it is shown while it comes; null: nowhere.
+    std::shared_ptr<source::ComingVersion> coming;  ///< Where it is shown while it comes; null: nowhere.
   };
 
   /// `served`, null for none, is what deltas may start from. `channel`, `arena` and `kept` are borrowed.

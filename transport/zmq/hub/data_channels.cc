@@ -12,8 +12,8 @@ constexpr std::uint64_t kDeltaCacheBytesMax = std::uint64_t{256} << 20;
 DataChannels::DataChannels(std::function<void(protocol::LeaseId)> on_closed)
     : desk_(std::move(on_closed), kDeltaCacheBytesMax) {}
 
-Status DataChannels::open(const serve::ChannelServersOptions& options) {
-  FRESHET_ASSIGN(servers_, serve::open_channel_servers(options, desk_));
+Status DataChannels::open(const source::ChannelServersOptions& options) {
+  FRESHET_ASSIGN(servers_, source::open_channel_servers(options, desk_));
   return {};
 }
 
@@ -50,7 +50,7 @@ void DataChannels::close_lease(const protocol::action::CloseLease& lease) {
   if (lease.by_force) cut_off(lease.session);
 }
 
-void DataChannels::close_all_of(const serve::ServedSegments& segments) {
+void DataChannels::close_all_of(const source::ServedSegments& segments) {
   for (const protocol::SessionId session : desk_.close_all_of(segments)) cut_off(session);
   desk_.wait_unread(segments);
 }

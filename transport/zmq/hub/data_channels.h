@@ -19,7 +19,7 @@ class DataChannels {
   /// `on_closed`: nothing is read under that lease any more.
   explicit DataChannels(std::function<void(protocol::LeaseId)> on_closed);
   /// Once, before there is a lease.
-  Status open(const serve::ChannelServersOptions& options);
+  Status open(const source::ChannelServersOptions& options);
   std::vector<protocol::ChannelOffer> offers() const;
 
   /// Memory that versions will lie in, for the channels that want to know it once; and before it is unmapped, when no
@@ -32,19 +32,19 @@ class DataChannels {
 
   // The hub's thread.
 
-  void open_lease(protocol::LeaseId lease, serve::FetchDesk::Lease lent) { desk_.open_lease(lease, std::move(lent)); }
+  void open_lease(protocol::LeaseId lease, source::FetchDesk::Lease lent) { desk_.open_lease(lease, std::move(lent)); }
   void close_lease(const protocol::action::CloseLease& lease);
   /// Whoever fetches from these is cut off: none of their memory is read when this returns.
-  void close_all_of(const serve::ServedSegments& segments);
+  void close_all_of(const source::ServedSegments& segments);
   /// The leases under which something was sent since the last call, and how many bytes.
   std::vector<std::pair<protocol::LeaseId, std::uint64_t>> take_sent() { return desk_.take_sent(); }
   /// That version came.
-  void keep_deltas_of(const serve::ComingVersion& coming) { desk_.keep_deltas_of(coming); }
+  void keep_deltas_of(const source::ComingVersion& coming) { desk_.keep_deltas_of(coming); }
 
  private:
   void cut_off(protocol::SessionId session);
 
-  serve::FetchDesk desk_;
+  source::FetchDesk desk_;
   std::vector<std::unique_ptr<channel::ChannelServer>> servers_;  ///< They answer from the desk, so they go first.
 };
 

@@ -215,7 +215,7 @@ void PublisherHub::restore(const std::string& name, protocol::CommittedVersion v
 }
 
 void PublisherHub::coming(const std::string& name, protocol::CommittedVersion version,
-                          std::shared_ptr<serve::ComingVersion> coming) {
+                          std::shared_ptr<source::ComingVersion> coming) {
   auto shared = std::make_shared<protocol::CommittedVersion>(std::move(version));
   post_to(name, [shared, coming = std::move(coming)](ServedModel& model) {
     // First: what was coming before has no more to do with this one's leases.

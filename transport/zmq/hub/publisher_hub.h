@@ -62,7 +62,7 @@ class PublisherHub {
                std::vector<SegmentIndex> fresh);
   /// A relay: that version is being fetched, and can be fetched from here as it comes (PublisherMachine::on_coming).
   void coming(const std::string& model, protocol::CommittedVersion version,
-              std::shared_ptr<serve::ComingVersion> coming);
+              std::shared_ptr<source::ComingVersion> coming);
   void not_coming(const std::string& model, VersionNumber number);
   /// Gives up queued versions until `bytes` were freed or nothing is left to give up; returns before that is done.
   void shed_queues(const std::string& model, std::uint64_t bytes);

@@ -23,7 +23,8 @@ ServedModel::ServedModel(protocol::PublisherOptions options, HubModel& its_owner
       owner(its_owner),
       machine(std::make_unique<protocol::PublisherMachine>(std::move(options))),
       segments(
-          serve::ServedSegments::make([&its_owner](std::span<const SegmentIndex> free) { its_owner.on_free(free); })) {}
+          source::ServedSegments::make([&its_owner](std::span<const SegmentIndex> free) { its_owner.on_free(free); })) {
+}
 
 void ServedModel::take_in(const protocol::CommittedVersion& version, const std::vector<shm::SlabReference>& all_slabs) {
   slabs->clear();
@@ -35,7 +36,7 @@ void ServedModel::take_in(const protocol::CommittedVersion& version, const std::
   segments->add(version.manifest->owners.owners(), of_host, owner.bytes_of(of_host));
 }
 
-serve::FetchDesk::Lease ServedModel::lent(const protocol::action::OpenLease& lease) const {
+source::FetchDesk::Lease ServedModel::lent(const protocol::action::OpenLease& lease) const {
   if (lease.coming) {
     FRESHET_CHECK(is_coming(lease.number));
     const auto manifest = std::shared_ptr<const Manifest>(coming, &coming->manifest());

@@ -22,8 +22,8 @@ struct ServedModel {
   std::unique_ptr<protocol::PublisherMachine> machine;
   std::shared_ptr<shm::SlabList> slabs = std::make_shared<shm::SlabList>();
   std::shared_ptr<shm::SlabList> device_slabs = std::make_shared<shm::SlabList>();
-  std::shared_ptr<serve::ServedSegments> segments;
-  std::shared_ptr<serve::ComingVersion> coming;  ///< Null when nothing is.
+  std::shared_ptr<source::ServedSegments> segments;
+  std::shared_ptr<source::ComingVersion> coming;  ///< Null when nothing is.
   bool has_changed = true;                       ///< Since its standing was told.
   Time told_at{};
 
@@ -31,7 +31,7 @@ struct ServedModel {
   void take_in(const protocol::CommittedVersion& version, const std::vector<shm::SlabReference>& all_slabs);
   bool is_coming(VersionNumber number) const { return coming != nullptr && coming->number() == number; }
   /// What the lease lets its session read.
-  serve::FetchDesk::Lease lent(const protocol::action::OpenLease& lease) const;
+  source::FetchDesk::Lease lent(const protocol::action::OpenLease& lease) const;
 
   ModelStanding standing() const;
   /// It is to be told after each round of the loop where it has few sessions, else not that often; never if nothing
