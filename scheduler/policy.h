@@ -13,7 +13,7 @@
 
 #include "core/base/result.h"
 #include "scheduler/online/lookahead.h"
-#include "scheduler/terms.h"
+#include "scheduler/scheduler_options.h"
 
 namespace freshet {
 

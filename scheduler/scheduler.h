@@ -11,9 +11,9 @@
 ///       if (receipt) (*scheduler)->published(receipt->blocked);
 ///     }
 ///
-/// bindings/runtime/scheduled_publisher.h does these lines in one call, and measures deliveries. terms.h has the
-/// options, with the list of schedules. The default, `online`, compares each version's gain with the cost of its stall;
-/// last_decision() has the figures.
+/// bindings/runtime/scheduled_publisher.h does these lines in one call, and measures deliveries. scheduler_options.h
+/// has the options, with the list of schedules. The default, `online`, compares each version's gain with the cost of
+/// its stall; last_decision() has the figures.
 ///
 /// The parts: policy.h has the schedules, and online/ has the policy `online`. Neither measures times: the scheduler
 /// gives them. schedule.h runs the same policy on the replay clock. scheduler_machine.h has the scheduler
@@ -23,7 +23,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/result.h"
-#include "scheduler/terms.h"
+#include "scheduler/scheduler_options.h"
 
 namespace freshet {
 

@@ -15,7 +15,7 @@
 #include "core/base/result.h"
 #include "scheduler/policy.h"
 #include "scheduler/running_median.h"
-#include "scheduler/terms.h"
+#include "scheduler/scheduler_options.h"
 
 namespace freshet {
 

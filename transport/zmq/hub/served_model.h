@@ -24,7 +24,7 @@ struct ServedModel {
   std::shared_ptr<shm::SlabList> device_slabs = std::make_shared<shm::SlabList>();
   std::shared_ptr<source::ServedSegments> segments;
   std::shared_ptr<source::ComingVersion> coming;  ///< Null when nothing is.
-  bool has_changed = true;                       ///< Since its standing was told.
+  bool has_changed = true;                        ///< Since its standing was told.
   Time told_at{};
 
   /// Before its machine hears of a version: where the version lies. `all_slabs` are all that exist.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What is said of a version after its put, and who has pinned what.
+/// Quality and tags that a version gets after its put, and pins.
 
 #include "tests/conformance/repository_conformance.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A scheduler's words: the observations that a training loop gives it, its options, and its reasons.
+/// The options of a scheduler, the observations that a training loop gives it, and its decisions with their reasons.
 
 #include <cstdint>
 #include <limits>
