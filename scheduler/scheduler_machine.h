@@ -27,7 +27,7 @@ class ScheduleMachine {
   /// True: publish now. It stays due until published() is called.
   bool observe(const Observation& observation);
 
-  /// What the last observation asked for and no iteration should wait for (policy.h); to be taken after each.
+  /// The work that the last observation asked for and no iteration should wait for (policy.h); to be taken after each.
   Policy::Work take_work() { return policy_->take_work(); }
 
   /// Reports a publish of the last observation's version, which stopped the loop for `stall`. Also for the initial

@@ -20,7 +20,7 @@ namespace freshet {
 /// the GPU that both use; nobody chooses it, and no Want names it. The numbers are the wire's.
 enum class ChannelKind : std::uint8_t { shm = 0, ucx = 1, zmq = 2, file = 3, cuda_ipc = 4 };
 
-/// What a channel can; the same at both of its sides.
+/// The abilities of a channel; the same at both of its sides.
 struct ChannelTraits {
   std::string_view name = "unknown";
   int preference = 0;                 ///< A channel with a smaller number is taken first.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What other threads want a loop's thread to do, in their order.
+/// Tasks that other threads give a loop's thread, in their order.
 
 #include <cstdint>
 #include <functional>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// Options of publishers, subscribers and providers as people write them: in a command line, a call from Python, or a
-/// file. Whoever takes such a text parses it once, here. All other code has the types.
+/// file. A text is parsed once, here. All other code has the types.
 
 #include <optional>
 #include <string>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What C++ logs (core/base/log.h), on its way to Python's `logging`: a queue, from which a thread of Python's takes.
+/// The lines that C++ logs (core/base/log.h), on their way to Python's `logging`: a queue, from which a thread of
+/// Python's takes.
 
 #include <nanobind/nanobind.h>
 

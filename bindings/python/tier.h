@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a program tells the keeper of its tiers.
+/// A program's messages to the keeper of its tiers.
 
 #include <nanobind/nanobind.h>
 

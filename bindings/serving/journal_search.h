@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Finds an answer in a journal (bindings/serving/journal.h). What stands in a journal is untrusted: lines that were
-/// cut, and noise, are passed over and counted.
+/// Finds an answer in a journal (bindings/serving/journal.h). A journal is untrusted: the search passes over lines that
+/// were cut, and noise, and counts them.
 
 #include <cstdint>
 #include <optional>

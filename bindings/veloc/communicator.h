@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the ranks say to each other beside a Checkpointer.
+/// Messages between ranks, beside those of a Checkpointer.
 
 #include <cstdint>
 #include <cstdlib>

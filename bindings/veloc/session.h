@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What VELOC's functions do, in Freshet's words. A checkpoint's name is a model, its version the step of one of the
-/// model's versions; a region of memory is a tensor that each rank has of its own, in bytes.
+/// The work of VELOC's functions, in Freshet's words. A checkpoint's name is a model, its version the step of one of
+/// the model's versions; a region of memory is a tensor that each rank has of its own, in bytes.
 ///
 /// Ranks may have other regions, of other sizes, from checkpoint to checkpoint. So the ranks agree before each one on
 /// the regions that any of them has and on how large each is at most; a Checkpointer is opened for these, and again

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Reading and writing of whole files and whole ranges, past interruptions and short counts. Who writes a file that
-/// must be durable, or fail on request, has Env (core/base/env.h).
+/// Reading and writing of whole files and whole ranges, past interruptions and short counts. Files that must be
+/// durable, or fail on request, are written through Env (core/base/env.h).
 
 #include <sys/stat.h>
 

@@ -15,8 +15,8 @@ namespace freshet {
 enum class Encoding : std::uint8_t { skip, delta, dense };
 std::string_view name_of(Encoding encoding);
 
-/// What the processors at both ends cost. The defaults are what benchmarks/delta found on one core of a server of 2024,
-/// rounded up; measure, where it matters.
+/// The cost of the processors at both ends. The defaults are what benchmarks/delta found on one core of a server of
+/// 2024, rounded up; measure, where it matters.
 struct EncodingCosts {
   double scan_ns_per_byte = 0.1;    ///< Sender: reading base and target.
   double encode_ns_per_change = 7;  ///< Sender: what comes on top for each change.

@@ -159,7 +159,7 @@ class Device : public std::enable_shared_from_this<Device> {
   /// The device's memory in bytes, and how much of it no process uses now.
   Result<Room> room();
 
-  /// What an address is. An address that the driver does not know is host memory.
+  /// The facts of an address. An address that the driver does not know is host memory.
   Result<PointerInfo> describe(const void* address);
 
   /// `bytes` or a little more of device memory. Its contents are unspecified. invalid_argument for no bytes.

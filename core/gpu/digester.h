@@ -3,8 +3,8 @@
 
 /// Digests of tensors in a device's memory (core/FORMAT.md, "Digests"), formed there: a tensor has the same identity
 /// wherever it was made, and its bytes stay where they are. Any number of tensors is one copy of a table to the device,
-/// at most three launches, and one copy of the results back. What has other formulas, a part of 240 bytes or less,
-/// comes back whole, and the host digests it.
+/// at most three launches, and one copy of the results back. A part of 240 bytes or less has other formulas: it comes
+/// back whole, and the host digests it.
 ///
 /// The sums of all blocks need a sixteenth of the tensors' bytes in the device's memory. Where that is more than
 /// kSumsBytesMax, the tensors are done in groups, two launches each.

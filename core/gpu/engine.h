@@ -41,7 +41,7 @@ struct Room {
   std::uint64_t total = 0;
 };
 
-/// What an address is.
+/// The facts of an address.
 struct PointerInfo {
   MemoryKind kind = MemoryKind::host;
   std::optional<Uuid> device;  ///< The device that owns device or managed memory.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the devices of one HostPlatform share: addresses, streams, events, and the thread that runs their work.
+/// The common parts of the devices of one HostPlatform: addresses, streams, events, and the thread that runs their
+/// work.
 
 #include <cstddef>
 #include <cstdint>

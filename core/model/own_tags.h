@@ -2,8 +2,8 @@
 #pragma once
 
 /// Tags whose names begin with "freshet." are Freshet's own: it writes them, and acts on what they say. Every door by
-/// which tags come in checks them, so nobody can make Freshet act by a name in a file. Those who act on one check it
-/// all the same: a version may be older than this check, or come from a peer without it.
+/// which tags come in checks them, so nobody can make Freshet act by a name in a file. Code that acts on such a tag
+/// checks it again: a version may be older than this check, or come from a peer without it.
 ///
 ///   freshet.tied        {"further name": "first name", …}: tensors that a PyTorch module has twice
 ///   freshet.optimizers  "Adam" or "Adam, SGD": the classes that trained it, for resume() alone

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a message says to a name that is not there: those that are, the likely meant one first.
+/// The names that a message lists where a given name is not there: the likely meant one first.
 
 #include <span>
 #include <string>

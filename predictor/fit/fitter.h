@@ -19,7 +19,7 @@ double robust_weight(RobustLoss loss, double z);
 /// Twice the robust loss itself: z^2 near 0.
 double robust_square(RobustLoss loss, double z);
 
-/// What is fitted: points, the same with their spikes drawn to their neighbours, and how noisy a row is.
+/// The input of a fit: points, the same with their spikes drawn to their neighbours, and how noisy a row is.
 struct Sample {
   std::vector<CurvePoint> points;
   std::vector<CurvePoint> clean;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the parts of a ClusterRepository share. Private to this room.
+/// The common parts of a ClusterRepository. Private to this room.
 
 #include <atomic>
 #include <functional>

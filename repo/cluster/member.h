@@ -4,9 +4,9 @@
 /// One provider of a repository, as a client sees it: reached when it is first needed, and again after it was lost.
 /// Private to this room.
 ///
-/// Whoever cannot be reached is tried again by the next call. Only where finding that out took long, as it does with a
-/// host that is silent instead of refusing, calls fail at once for a while, but for one now and then that tries; so a
-/// dead host costs its clients a wait now and then, and not one for each call.
+/// The next call tries a provider again that could not be reached. Only where finding that out took long, as it does
+/// with a host that is silent instead of refusing, calls fail at once for a while, but for one now and then that tries;
+/// so a dead host costs its clients a wait now and then, and not one for each call.
 
 #include <functional>
 #include <memory>

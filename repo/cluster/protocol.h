@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a put, a retirement and the settling of references ask of which provider, in which order: state machines
+/// The questions of a put, a retirement and the settling of references to providers, in their order: state machines
 /// without I/O. Each hands out calls; whoever drives it carries them out, in any order, and tells each one's outcome.
 /// Calls may be lost, done without an answer, or late; whoever drives a machine may die at any point.
 ///
-/// What holds at every moment, whatever dies: **a segment that a live version names is stored, and known to be named
-/// where it is stored.** A put first makes its references durable with the providers of what it inherits, each under
-/// (version, attempt), and only then makes the version exist at its home. What dies between leaves references of an
-/// attempt that never came to its end. settle() finds these: it asks the home to say, for good, whether the attempt
+/// One rule holds at every moment, whatever dies: **a segment that a live version names is stored, and known to be
+/// named where it is stored.** A put first makes its references durable with the providers of what it inherits, each
+/// under (version, attempt), and only then makes the version exist at its home. What dies between leaves references of
+/// an attempt that never came to its end. settle() finds these: it asks the home to say, for good, whether the attempt
 /// made the version; what it did not make it never will (Repository::settle_put), and so its references may go. The
 /// same rule lets a retired version's references go that its retirement could not reach.
 
@@ -44,7 +44,7 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-/// What became of a call. Without an error it was done; `there` is settle's answer.
+/// The outcome of a call. Without an error it was done; `there` is settle's answer.
 struct Reply {
   std::optional<Error> error;
   bool there = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Of what a match found, what can be read while providers are away: the layers that a version shares with the query
-/// may rest with others than its home. Private to this room.
+/// The readable part of a match while providers are away: the layers that a version shares with the query may rest with
+/// others than its home. Private to this room.
 
 #include <cstddef>
 #include <optional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What two versions' owner maps tell of each other. Private to this room.
+/// Compares two versions' owner maps. Private to this room.
 
 #include <functional>
 

@@ -29,7 +29,7 @@ class PinBook {
   void begin_leases() FRESHET_EXCLUDES(mutex_);
   Status renew(const PinLease& lease) FRESHET_EXCLUDES(mutex_);
 
-  /// What makes one more pin of the version.
+  /// The change that makes one more pin of the version.
   Result<Backend::Batch> add(const VersionName& name, const std::string& by, const PinTerms& terms)
       FRESHET_EXCLUDES(mutex_);
   /// What takes one away. not_found: the version is not pinned by this holder.
@@ -45,7 +45,7 @@ class PinBook {
   };
   /// What a pin's record says; nothing when all its pins have ended.
   std::optional<Holder> holder_of(std::string by, std::string_view value) const FRESHET_EXCLUDES(mutex_);
-  /// Who holds the version now.
+  /// The holders of the version now.
   Result<std::vector<Holder>> holders_of(const VersionName& name) const;
   /// "worker7 (for 94 s, unless it renews)".
   std::string describe(const Holder& holder) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What every repository checks before it reads for somebody, so that all of them answer alike. Private to this room.
+/// The checks that every repository makes before a read, so that all of them answer alike. Private to this room.
 
 #include <span>
 

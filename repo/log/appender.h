@@ -2,8 +2,8 @@
 #pragma once
 
 /// Brings one record to the end of the log: creates it under the next number, again and again, until something stands
-/// there. What stands there settles it, and nothing else: the tail reads it, and the caller compares. A record is tried
-/// under one number only, until that number is settled.
+/// there. Only the record that stands there settles it: the tail reads the record, and the caller compares. A record is
+/// tried under one number only, until that number is settled.
 ///
 /// One thread at a time; belongs to a LogMachine.
 

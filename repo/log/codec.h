@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the encoded forms of records and snapshots have in common: a FlatBuffer, then 16 bytes of its digest. For this
+/// The common part of the encoded forms of records and snapshots: a FlatBuffer, then 16 bytes of its digest. For this
 /// folder's own source files.
 
 #include <optional>

@@ -3,8 +3,8 @@
 
 /// The owner's housekeeping: snapshots, emptied records, the erasure of condemned objects, the end of upload tokens,
 /// and the sweep for objects that nobody may name any more. All of it goes on behind the appends, and any of it may
-/// stop at any time: the next owner goes on. What an owner does late, after another one took over, is right all the
-/// same (repo/log/PROTOCOL.md, "Late housekeeping").
+/// stop at any time: the next owner goes on. Late work of an owner, after another one took over, does no harm
+/// (repo/log/PROTOCOL.md, "Late housekeeping").
 ///
 /// One thread at a time; belongs to a LogMachine.
 

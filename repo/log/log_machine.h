@@ -36,7 +36,7 @@ enum class Role : std::uint8_t {
   ending,  ///< The owner's end is on its way.
 };
 
-/// What became of a batch.
+/// The outcome of a batch.
 struct BatchEnd {
   enum class Outcome : std::uint8_t {
     applied,

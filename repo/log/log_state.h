@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a log's records up to one of them say: the owner, the values, the upload tokens, the condemned objects. A pure
-/// function of the records: two members at the same position have the same ones.
+/// The state after a log's records up to one of them: the owner, the values, the upload tokens, the condemned objects.
+/// A pure function of the records: two members at the same position have the same ones.
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the machines of this folder want of an object store, and what came of it. A machine does no I/O: a shell (or a
+/// The calls of this folder's machines to an object store, and their answers. A machine does no I/O: a shell (or a
 /// simulator) sends each call and brings back exactly one answer, whatever the store does. Calls are independent: the
 /// shell may send them in any order, several at a time.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Hash to number, in eight bytes an entry. What a number stands for is kept elsewhere.
+/// Hash to number, in eight bytes an entry. The meaning of a number is kept elsewhere.
 
 #include <cstddef>
 #include <cstdint>

@@ -76,7 +76,7 @@ class MatchGraph {
   LcpSize whole_;
 };
 
-/// What a vertex adds to a prefix.
+/// The weight that a vertex adds to a prefix.
 inline LcpSize weight_of(const MatchGraph::Vertex& vertex) {
   if (vertex.is_input) return {};
   return {.layers = 1, .parametric_layers = vertex.parametric ? 1u : 0u, .bytes = vertex.bytes};

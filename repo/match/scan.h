@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What groups weigh at most, by their marks, 64 at a time: a bit of each is in one word, and a word for each bit of
-/// the sums, so that one operation adds to 64 sums (Harley and Seal's population count, in Warren, "Hacker's Delight",
-/// section 5-1, has the adder). For queries of which each layer is in a good part of all groups.
+/// Upper bounds of what groups weigh, from their marks, 64 at a time: a bit of each is in one word, and a word for each
+/// bit of the sums, so that one operation adds to 64 sums (Harley and Seal's population count, in Warren, "Hacker's
+/// Delight", section 5-1, has the adder). For queries of which each layer is in a good part of all groups.
 
 #include <array>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the index is made of.
+/// The parts of the index.
 ///
 /// Versions of the same slots are a **group**: an architecture is indexed once, however many versions have it. A
 /// **slot** is in the table in one of two ways:

@@ -66,7 +66,7 @@ struct ObjectPage {
   bool more = false;                  ///< True: list again, after the last key of this page.
 };
 
-/// What became of a creation.
+/// The outcome of a creation.
 enum class Created : std::uint8_t {
   created,    ///< This call made the object.
   exists,     ///< An object stands there. An earlier attempt may have made it, also one of this very call: read it.

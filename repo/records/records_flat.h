@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the FlatBuffers of the small records have in common. For repo's own source files.
+/// The common parts of the FlatBuffers of the small records. For repo's own source files.
 
 #include <cstring>
 #include <string>

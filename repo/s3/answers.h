@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What an answer of a store means: done, refused for a reason that a person understands, or to be asked again. Private
+/// The meaning of a store's answer: done, refused for a reason that a person understands, or to be asked again. Private
 /// to this folder.
 
 #include <cstdint>

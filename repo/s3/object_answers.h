@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What an object's answer says: its head, and whether it has the bytes that were asked for. Shared by requests with
-/// credentials and signed ones. Private to this folder.
+/// The parts of an answer with an object: its head, and whether it has the bytes that were asked for. Shared by
+/// requests with credentials and signed ones. Private to this folder.
 
 #include <cstdint>
 #include <optional>

@@ -34,7 +34,7 @@ struct Sending {
 /// REQUIRES: each request is harmless if it is done twice.
 Told send_until_settled(HttpClient& http, const AskedOf& asked, const Sending& sending);
 
-/// What became of a creation.
+/// The outcome of a creation.
 Creation creation_of(Told told);
 
 }  // namespace freshet::s3

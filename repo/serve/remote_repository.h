@@ -2,7 +2,7 @@
 #pragma once
 
 /// A repository that another process keeps (repo/serve/server.h), with the answers that it would give itself: its
-/// errors come with their codes and texts. What a connection adds is `unavailable` (nobody there, or no longer),
+/// errors come with their codes and texts. A connection adds the errors `unavailable` (nobody there, or no longer),
 /// `timed_out`, and `failed_precondition` where keys are missing or refused.
 ///
 /// A connection that broke is made anew by the next call. A call that only asks is then asked again, once; so it is when

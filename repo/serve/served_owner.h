@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who serves a repository that one process owns at a time, and others stand by for.
+/// The server of a repository that one process owns at a time, while others stand by.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ struct ServedOwner {
   bool operator==(const ServedOwner&) const = default;
 };
 
-/// What a server is to its repository.
+/// A server's part in its repository.
 enum class Standing : std::uint8_t {
   stays,    ///< Its only owner.
   moves,    ///< The owner, until another server takes the repository over.

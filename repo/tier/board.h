@@ -6,7 +6,7 @@
 /// tier, so that a tier that fails takes no program with it. Its name is the hash of the config's bytes: the reader
 /// finds the board without understanding the config, and finds none for a config that was changed since.
 ///
-/// What stands before `tiers` is written before the board has its name, and stays; `device` alone follows a new mount.
+/// The fields before `tiers` are written before the board has its name, and stay; `device` alone follows a new mount.
 /// All else changes under everybody's hands, by atomic operations on single words, so that a process may die anywhere.
 /// Nobody believes more of it than the bounds that the functions here check.
 

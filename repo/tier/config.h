@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a person wrote about tiers: one TOML file. For each fault of the file there is a message of one sentence. If
+/// A person's configuration of tiers: one TOML file. For each fault of the file there is a message of one sentence. If
 /// the file has a fault, Freshet starts nothing.
 
 #include <cstdint>

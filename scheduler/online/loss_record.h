@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What is kept of the losses of a run that may never end: the newest rows one by one, and the whole run in a bounded
-/// number of equal blocks. One thread at a time.
+/// The losses of a run that may never end, in bounded memory: the newest rows one by one, and the whole run in a number
+/// of equal blocks. One thread at a time.
 
 #include <cstdint>
 #include <limits>

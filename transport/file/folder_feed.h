@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What appears in a folder of versions (transport/file/weight_folder.h), one after another. The folder is looked at
+/// The versions that appear in a folder (transport/file/weight_folder.h), one after another. The folder is looked at
 /// every half second, since a shared file system tells nobody of what other hosts do; where the kernel can tell
 /// (inotify, on this host) it is looked at sooner.
 

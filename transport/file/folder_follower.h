@@ -2,9 +2,9 @@
 #pragma once
 
 /// A folder of versions, published inside this process: the channel `file`, for hosts that have nothing in common but a
-/// shared folder. What appears there is read and proved, put into an arena, and served from it, so that everything else
-/// (snapshots, pins, swaps) is as with any publisher. Versions keep the folder's numbers. Nobody else finds it: its
-/// host directory is a private one.
+/// shared folder. The follower reads and proves each version, puts it into an arena, and serves it from there, so that
+/// everything else (snapshots, pins, swaps) is as with any publisher. Versions keep the folder's numbers. Nobody else
+/// finds it: its host directory is a private one.
 
 #include <memory>
 #include <string>

@@ -2,7 +2,7 @@
 #pragma once
 
 /// Answers what peers of a group ask, on a thread of its own, one question after another; the loop puts questions in
-/// and sends what comes out. What is asked and not yet answered, or answered and not yet read, is limited.
+/// and sends what comes out. Questions without an answer, and answers that nobody has read yet, are limited.
 
 #include <deque>
 #include <functional>

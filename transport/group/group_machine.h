@@ -4,7 +4,7 @@
 /// Meeting, agreement and watching each other, for the N ranks of one job: a state machine without I/O. Rank 0 is the
 /// hub: everybody speaks with it, and it decides. WIRE.md beside this tells the protocol as prose.
 ///
-/// What holds, whatever is lost or late (tests/repo/levels/levels_sim_test.cc):
+/// These rules hold, whatever is lost or late (tests/repo/levels/levels_sim_test.cc):
 ///   1. Ranks whose claims differ never meet; the error names the rank and the claim.
 ///   2. A decision is the same at each rank that learns it, and is made of all ranks' contributions.
 ///   3. A rank that is dead, stopped or cut off is named by each other rank within `silence` and a ping; from then on

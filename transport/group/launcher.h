@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What mpirun, srun and torchrun put into the environment of the processes that they start.
+/// The rank of a process, as mpirun, srun and torchrun put it into the environment.
 
 #include <cstdint>
 #include <optional>

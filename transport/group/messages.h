@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the ranks of one job say to each other, as values. WIRE.md beside this tells the story.
+/// The messages between the ranks of one job, as values. WIRE.md beside this tells the story.
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What became of the last versions of a publisher, for those who wait for one.
+/// The outcomes of the last versions of a publisher, for callers that wait for one.
 
 #include <cstdint>
 #include <map>

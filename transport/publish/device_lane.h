@@ -2,8 +2,8 @@
 #pragma once
 
 /// One GPU's part of the publisher's copies: two streams of ours, the arena's slabs as the driver knows them, and the
-/// tables of launches. What the trainer's stream waits for has one stream; what is brought to host memory behind it has
-/// the other. One thread at a time, but for queue() and give_back().
+/// tables of launches. One stream runs the work that the trainer's stream waits for; the other one brings bytes to host
+/// memory behind it. One thread at a time, but for queue() and give_back().
 ///
 /// A slab that the driver does not register is copied into all the same: the driver then copies while the caller waits,
 /// as it does for any memory that it does not know. The log says so once.

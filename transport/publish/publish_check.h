@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What PublisherOptions may say, and whether the tensors of a publish are those of the architecture: the same names,
-/// dtypes and shapes in the same order, each with as many bytes as its specification says.
+/// Checks of PublisherOptions, and of the tensors of a publish against the architecture: the same names, dtypes and
+/// shapes in the same order, each with as many bytes as its specification says.
 
 #include <cstdint>
 #include <span>

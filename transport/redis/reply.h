@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What Redis answered, read without believing it.
+/// The answers of Redis, read without believing them.
 
 #include <hiredis/hiredis.h>
 

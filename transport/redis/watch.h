@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What is known of models in Redis, kept up to date for those who watch: read again at every news, every connection,
-/// and now and then, since news can be lost.
+/// The models in Redis, kept up to date for those who watch: read again at every news, every connection, and now and
+/// then, since news can be lost.
 
 #include <deque>
 #include <map>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who is at the other end of a connection within this host. A loopback port is open to every user of the host, and so
-/// is the place of a port where nobody listens yet. The kernel knows whose socket each connection has at its other end.
-/// Without keys that decides who comes in, and whom the connecting side believes.
+/// The user at the other end of a connection within this host. A loopback port is open to every user of the host, and
+/// so is the place of a port where nobody listens yet. The kernel knows whose socket each connection has at its other
+/// end. Without keys that decides who comes in, and whom the connecting side believes.
 
 #include <netinet/in.h>
 #include <sys/types.h>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What travels through a door (transport/WIRE.md, "The door"): fixed frames of little-endian 64-bit words, one per
-/// packet of a SOCK_SEQPACKET socket. A subscriber sends one Knock; the publisher answers with slab frames, the first
-/// of them at once (also when it has no slab yet: that is the welcome), further ones as it makes more slabs. Slabs of
-/// device memory are counted apart, and have frames of their own; only a session gets them that was granted a version
-/// there.
+/// The frames of a door (transport/WIRE.md, "The door"): fixed frames of little-endian 64-bit words, one per packet of
+/// a SOCK_SEQPACKET socket. A subscriber sends one Knock; the publisher answers with slab frames, the first of them at
+/// once (also when it has no slab yet: that is the welcome), further ones as it makes more slabs. Slabs of device
+/// memory are counted apart, and have frames of their own; only a session gets them that was granted a version there.
 
 #include <cstdint>
 #include <span>

@@ -8,7 +8,7 @@
 /// any segment to any other of the same tensor, so whoever is k versions behind gets one folded difference, made from
 /// the two ends.
 ///
-/// Any thread. Who asks for a delta that another thread is making waits for it.
+/// Any thread. A thread that asks for a delta that another thread is making waits for it.
 
 #include <cstdint>
 #include <list>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What data channels are answered from: the leases that the control protocol handed out, and the bytes that each
-/// allows to be read. One desk serves all models of a hub; a request that names no living lease of its session learns
-/// nothing.
+/// The source of the data channels: the leases that the control protocol handed out, and the bytes that each allows to
+/// be read. One desk serves all models of a hub; a request that names no living lease of its session learns nothing.
 ///
 /// A lease that is closed admits no new request; when the last that was admitted has ended, `on_closed` is told, and
 /// only then may the version's segments be written again (transport/protocol/publisher/publisher_machine.h).

@@ -5,7 +5,8 @@
 /// of what a repository lends (repo/serve/server/read_desk.h). A lease that was closed admits nobody; it is over, and
 /// what it names may change, when its last fetch has ended.
 ///
-/// Guarded by its owner's lock. What is over is handed back, so that it can be destroyed outside of that lock.
+/// Guarded by its owner's lock. The book hands back leases that are over, so that they are destroyed outside of that
+/// lock.
 
 #include <concepts>
 #include <functional>

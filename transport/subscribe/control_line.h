@@ -2,7 +2,7 @@
 #pragma once
 
 /// A subscriber's control connection: to whom it is made, which the directory says or the addresses that were given,
-/// and when it is made anew. What goes wrong with it is told on the shelf. Owned by the subscriber's loop thread.
+/// and when it is made anew. The shelf tells of its errors. Owned by the subscriber's loop thread.
 
 #include <memory>
 #include <optional>

@@ -4,8 +4,8 @@
 /// Where a subscriber finds its publisher, by the directory: which of the advertised addresses it can use, when
 /// somebody else publishes the model from now on, and when the directory points to a ghost, who is asked about again
 /// after pauses that grow. Where relays of the model may be followed too, those that the directory lists come first, in
-/// an order of this subscriber's own, so that many spread over them; then the publisher. Whoever does not answer gives
-/// way to the next.
+/// an order of this subscriber's own, so that many spread over them; then the publisher. An address without an answer
+/// gives way to the next.
 
 #include <memory>
 #include <optional>

@@ -17,7 +17,7 @@
 
 namespace freshet::cli {
 
-/// What a command said: 0 good, 125 skip, otherwise bad.
+/// A command's verdict: 0 good, 125 skip, otherwise bad.
 struct Judgement {
   Verdict verdict = Verdict::skipped;
   std::optional<int> exit_code;  ///< Absent where the command was not asked.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What `freshet doctor` looks for: one finding per thing that Freshet uses when it is there. Probes look; they start
+/// The findings of `freshet doctor`: one for each thing that Freshet uses where it is there. Probes look; they start
 /// nothing, leave nothing behind but the host directory's empty folder, and give up within a second.
 
 #include <string>

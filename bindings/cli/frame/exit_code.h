@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the program's exit says to a script. One table, so that every command says it the same way.
+/// The exit codes of the program. One table, so that every command says it the same way.
 
 #include "core/base/result.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the commands do with a model's file once it is read.
+/// A model's file, as the commands read it.
 
 #include <string>
 #include <vector>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the program says. Results go to stdout, as one JSON object a line or as text for people; everything else is a
-/// line on stderr. Each line leaves at once, in one write, so that a reader of a pipe sees versions as they come.
+/// The output of the program. Results go to stdout, as one JSON object a line or as text for people; everything else is
+/// a line on stderr. Each line leaves at once, in one write, so that a reader of a pipe sees versions as they come.
 ///
 /// One thread at a time.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What `freshet plan` answers.
+/// The answer of `freshet plan`.
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a command makes where there was no repository, and takes back when it fails before anybody could use it.
+/// A new repository's folder. The command that made it removes it again if it fails before anybody could use it.
 
 #include <filesystem>
 #include <set>

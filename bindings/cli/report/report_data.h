@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a repository knows of a model's versions, for the page of `freshet report`.
+/// A model's versions in a repository, for the page of `freshet report`.
 
 #include <cstddef>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What tells a file that lies in a watched folder by chance from a version of the model.
+/// Tells a file that lies in a watched folder by chance from a version of the model.
 
 #include <string>
 #include <vector>

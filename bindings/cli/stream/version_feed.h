@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a subscriber delivers, one version after another, in either mode: every version in order, or the newest
-/// whenever the taker is ready.
+/// The versions that a subscriber delivers, one after another: every version in order, or the newest whenever the taker
+/// is ready.
 
 #include <memory>
 #include <string>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What `publish --watch` published of a folder, for its next start: a publisher that is started again must not take
-/// its subscribers back to the folder's oldest file. It is a small file of the user's state folder, one for each model
-/// and folder. Files count by their time of modification; those of one time by their names.
+/// The last file that `publish --watch` published of a folder: at its next start the publisher must not take its
+/// subscribers back to the folder's oldest file. The memory is a small file of the user's state folder, one for each
+/// model and folder. Files count by their time of modification; those of one time by their names.
 
 #include <cstdint>
 #include <map>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the commands of `freshet tier` share: the config, the keeper, and the lines that begin `freshet tier: `.
+/// The common parts of the commands of `freshet tier`: config, keeper, and lines that begin with `freshet tier:`.
 
 #include <CLI/CLI.hpp>
 #include <functional>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What `freshet top` asks, and the members of the answers. An answer is the publisher's word: what it holds is looked
-/// at before it is used.
+/// The questions of `freshet top`, and the members of their answers. An answer is the publisher's word: what it holds
+/// is looked at before it is used.
 
 #include <cstdint>
 #include <string>

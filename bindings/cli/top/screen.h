@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What `freshet top` shows people, in 80 columns: names give way to numbers, a path to its end.
+/// The screen of `freshet top`, in 80 columns: names give way to numbers, a path to its end.
 
 #include <string>
 #include <vector>

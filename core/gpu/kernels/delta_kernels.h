@@ -46,7 +46,7 @@ struct PackTensor {
   std::uint64_t first_tile;  ///< Chunks of the tensors before: number_tiles().
 };
 
-/// What became of a tensor. REQUIRES: zeros before the launch.
+/// The outcome for a tensor. REQUIRES: zeros before the launch.
 struct PackResult {
   /// Of all blocks; more than blocks_bytes_max: what lies in `blocks` is not whole, and the sums are not. 0: no blocks.
   std::uint64_t bytes;

@@ -17,7 +17,7 @@
 
 namespace freshet::cluster {
 
-/// What one version needs of one provider other than its home.
+/// The needs of one version from one provider other than its home.
 struct Need {
   struct Tensor {
     std::string name;

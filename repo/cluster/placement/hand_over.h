@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a new provider is told before it hears of the placement that it came with. It is the registrar of some models
-/// from then on, so it needs the records that their former registrars keep of them: last numbers, and aliases.
+/// The hand-over to a new provider, before it hears of the placement that it came with. The provider is the registrar
+/// of some models from then on, so it needs the records of their former registrars: last numbers, and aliases.
 ///
 /// Only a new provider takes models over, and each from the one who was their registrar before it came. So whoever
 /// knows a placement has all records of what is his under it, and nobody else needs to be asked, or to be there.

@@ -3,9 +3,9 @@
 
 /// Where the pieces of a group's shares stand in the ranks' images (FORMAT.md), of which the stripes are cut.
 ///
-/// What changes together has to stand together: parity over bytes of which one changed is written again. So the pieces
-/// of one tensor stand at one place in the images of all ranks, and each region of the images is cut into blocks by
-/// itself. If a tensor changes, the parity of its region is written again, and no other.
+/// Bytes that change together have to stand together: if one byte under a parity block changes, the block is written
+/// again. So the pieces of one tensor stand at one place in the images of all ranks, and each region of the images is
+/// cut into blocks by itself. If a tensor changes, the parity of its region is written again, and no other.
 ///
 ///   rank 0's image   | w   | v         | small tensors | what few ranks have |
 ///   rank 1's image   | w   | v         | …             | …                   |

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a rank answers to the questions of others: bytes of its folders, of its memory, and of the repository.
+/// The answers of a rank to the questions of others: bytes of its folders, of its memory, and of the repository.
 
 #include <cstdint>
 #include <memory>

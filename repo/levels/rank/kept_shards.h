@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What stays in this rank's folder: retention of the levels `local` and `group`. A shard goes when no kept version
-/// needs its bytes; of one whose bytes some need, only these stay.
+/// The shards that stay in this rank's folder: retention of the levels `local` and `group`. A shard goes when no kept
+/// version needs its bytes; of one whose bytes some need, only these stay.
 
 #include <cstdint>
 #include <map>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What one rank asks another for: heads and bytes of shards, and of versions in the repository, which rank 0 opened;
-/// and to bring its part of a version there.
+/// A question of one rank to another: for heads and bytes of shards, and of versions in the repository, which rank 0
+/// opened; and to bring its part of a version there.
 
 #include <cstdint>
 #include <string>

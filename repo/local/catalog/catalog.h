@@ -55,7 +55,7 @@ class Catalog {
   void replace(const VersionName& name, VersionRow row);
   /// The segment is stored as a delta onto `base`, or as it is. One that is erased may keep its base.
   void set_base(const SegmentName& segment, const std::optional<SegmentName>& base);
-  /// What it is a delta onto. Who needs a segment needs its base too.
+  /// What it is a delta onto. A version that needs a segment needs its base too.
   std::optional<SegmentName> base_of(const SegmentName& segment) const;
 
   /// The named version, or the newest for number 0; not one that was retired. not_found says so, or what is there
@@ -73,8 +73,8 @@ class Catalog {
   std::shared_ptr<const VersionRow> row_of(const VersionId& id) const;
   bool has_name(const VersionName& name) const;
 
-  /// Who descends from whom; retired versions stay in it. A forest of its own for each load(), so that whoever holds it
-  /// while the catalog is read anew finds the nodes that he knows; locked as the catalog is.
+  /// The lineage: ancestors and descendants. Retired versions stay in it. A forest of its own for each load(), so that
+  /// whoever holds it while the catalog is read anew finds the nodes that he knows; locked as the catalog is.
   std::shared_ptr<const VersionForest> forest() const { return forest_; }
   /// The version's place in it, also of one that was retired. Errors as find().
   Result<VersionForest::Node> node_of(const VersionName& name) const;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a match looks at of stored architectures, kept so that an index is built without decoding and hashing them. An
-/// entry is found by the digest of its architecture, which says all that the entry can say: so an entry is never old,
-/// and one that is missing is made again. repo/FORMAT.md, "Derived texts", has the bytes.
+/// The parts of stored architectures that a match looks at, kept so that an index is built without decoding and hashing
+/// them. An entry is found by the digest of its architecture, which says all that the entry can say: so an entry is
+/// never old, and one that is missing is made again. repo/FORMAT.md, "Derived texts", has the bytes.
 
 #include <cstddef>
 #include <memory>

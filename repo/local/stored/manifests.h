@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Manifests on the disk. Those of a lineage share their equal parts: an entry of a group is whole, or says what
-/// differs from another entry of its group, so that a version costs what it changed. A group takes at most twice what
-/// one whole manifest takes, so reading any of it back is one short scan, however long the lineage is. How they share
-/// their equal parts is known here alone, so nobody else reads or writes their records. Private to this room.
+/// Manifests on the disk. The manifests of a lineage share their equal parts: an entry of a group is whole, or says
+/// what differs from another entry of its group, so that a version costs what it changed. A group takes at most twice
+/// what one whole manifest takes, so reading any of it back is one short scan, however long the lineage is. How they
+/// share their equal parts is known here alone, so nobody else reads or writes their records. Private to this room.
 
 #include <cstdint>
 #include <functional>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who names what: for each stored segment, how many live versions name it, here and on other providers, and for each
-/// architecture how many versions have it. What counts is the set of live versions: this is derived from it, each
-/// version entering once and leaving once, and never stored. Private to this room.
+/// Counts of references: for each stored segment, how many live versions name it, here and on other providers, and for
+/// each architecture, how many versions have it. The counts follow from the set of live versions, each of which enters
+/// once and leaves once; they are never stored. Private to this room.
 
 #include <cstdint>
 #include <span>

@@ -4,8 +4,8 @@
 /// The client's side of one connection as a value: which requests wait for an answer, when to ask whether the server is
 /// still there, and which requests will never be answered. No I/O, no clock.
 ///
-/// What a connection carries stays in order. So a pong that does not name a request which was sent before its ping, and
-/// whose answer has not come, says that the answer was lost.
+/// A connection keeps the order of its messages. So a pong that does not name a request which was sent before its ping,
+/// and whose answer has not come, says that the answer was lost.
 
 #include <cstdint>
 #include <optional>

@@ -2,8 +2,8 @@
 #pragma once
 
 /// The client's side of every question (repo/serve/remote_repository.h): private to this folder. Most are a line here.
-/// Those that say more than they are asked are in remote_questions.cc, how tensors travel is in remote_bytes.cc, and
-/// how parts of puts do is in remote_parts.cc.
+/// Questions that need more than a line are in remote_questions.cc, how tensors travel is in remote_bytes.cc, and how
+/// parts of puts do is in remote_parts.cc.
 
 #include <memory>
 #include <optional>

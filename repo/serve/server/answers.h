@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a question asks, asked of a repository. Blocking; any thread.
+/// Carries a question out on a repository. Blocking; any thread.
 
 #include <functional>
 #include <list>

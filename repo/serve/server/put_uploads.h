@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A put on the server: which tensors are wanted of its client, and storing them. What is wanted may change while they
-/// come, when somebody retires what the put inherits: then an upload is wanted again. Private to this folder.
+/// A put on the server: which tensors are wanted of its client, and storing them. The wanted tensors may change while
+/// they come, if somebody retires a version that the put inherits from: then the put wants another upload. Private to
+/// this folder.
 
 #include <cstdint>
 #include <memory>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the data channels of a repository's server are answered from: leases on bytes that a client is about to read,
-/// and the memory in which these wait for their turn on the wire. Private to this folder.
+/// The source of the data channels of a repository's server: leases on bytes that a client is about to read, and the
+/// memory in which these bytes wait for their turn on the wire. Private to this folder.
 ///
 /// A lease names ranges of one version's tensors, or of segments. It is one session's, and lives until its client ends
 /// it, until it was not renewed in time, or until the session ends. While it lives, and while anything of it is still

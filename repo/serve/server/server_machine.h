@@ -8,8 +8,8 @@
 /// A client may leave while a worker works on its call. The machine counts the worker's job, with its question and its
 /// upload, until the job ends. A client that leaves and comes back therefore gets no second share.
 ///
-/// What all clients share, no key can use up: clients, calls and long questions are counted for each key too, however
-/// many connections it has. Without keys each connection counts for itself. A refusal names the limit that was hit.
+/// No key can use up the common limits: clients, calls and long questions are counted for each key too, however many
+/// connections it has. Without keys each connection counts for itself. A refusal names the limit that was hit.
 ///
 /// An upload's room is what came of it and what its client may send now, not what it announced. So that uploads end,
 /// one keeps the right to the rest of its room: the first of those that keep up. Others get credit only beside that

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What travels between a repository's server and its clients: FlatBuffers (rpc.fbs), verified before use. A message is
+/// The messages between a repository's server and its clients: FlatBuffers (rpc.fbs), verified before use. A message is
 /// a struct of questions.h. Its function fields(struct, visitor) names the struct's fields in their order, so one
 /// visitor, the Writer, makes a message of it, and another one, the Reader, reads it back and checks what the verifier
 /// cannot: that numbers fit, names, counts, codes. For this folder and those that add questions to it.

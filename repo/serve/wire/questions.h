@@ -39,9 +39,9 @@ namespace freshet::rpc {
 /// for it, so it has threads of its own: no operator's question waits for one.
 enum class WorkQueue : std::uint8_t { quick, write, slow, verify };
 
-/// What a server knows of a question before it is worked on, and a client before it asks. Readers ask and fetch.
-/// Writers also put, say more of versions, and pin. Operators change what others rely on: retire, gc, aliases, the
-/// placement, repairs. A put over several providers takes numbers and leaves references, so writers may do that.
+/// The facts of a question that a server knows before it works on it, and a client before it asks. Readers ask and
+/// fetch. Writers also put, say more of versions, and pin. Operators change what others rely on: retire, gc, aliases,
+/// the placement, repairs. A put over several providers takes numbers and leaves references, so writers may do that.
 struct Terms {
   Right right = Right::read;
   WorkQueue queue = WorkQueue::quick;
@@ -459,7 +459,7 @@ Encoded reply(std::uint64_t number, const T& said) {
   writer(said);
   return std::move(writer).reply(number, kVerb<T>);
 }
-/// What a question's answer is.
+/// The type of a question's answer.
 template <typename Question, typename... Value>
 Encoded answer_to(std::uint64_t number, const Value&... value) {
   static_assert(sizeof...(Value) == (std::is_void_v<typename Question::Answer> ? 0 : 1));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What an owner signs for clients that read from the store itself, or bring tensors there.
+/// The requests that an owner signs, for clients that read from the store itself, or bring tensors there.
 
 #include <vector>
 

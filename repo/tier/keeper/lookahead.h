@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What programs said that they will open, in which order. Each of them tells its own order, a stream; streams take
-/// turns. All of it is a hint: paths may be wrong, never be opened, or come too late. What comes too late is forgotten:
-/// once a program opened a path at the source, whatever its stream told before that path is behind the program.
+/// The files that programs will open next, as they said. Each program tells its own order, a stream; streams take
+/// turns. All of it is a hint: paths may be wrong, never be opened, or come too late. The keeper forgets what comes too
+/// late: once a program opened a path at the source, the paths before it in its stream are behind the program.
 ///
 /// Books alone, no I/O. Owned by whoever locks it.
 

@@ -2,10 +2,10 @@
 #pragma once
 
 /// Files that a program keeps open. A descriptor of the source moves to its finished copy inside the program's own
-/// pread(), when nobody can tell: the copy has the same bytes and gets the same offset. Whoever shares the open file (a
-/// duplicate, a child) would see another offset from then on, so only a descriptor moves that was never duplicated, in
-/// a process without children, by the process that opened it; and, since another thread may be about to read() at the
-/// old offset, only in a process with one thread.
+/// pread(), when nobody can tell: the copy has the same bytes and gets the same offset. A duplicate, or a child that
+/// shares the open file, would see another offset from then on. So only a descriptor moves that was never duplicated,
+/// in a process without children, by the process that opened it; and, since another thread may be about to read() at
+/// the old offset, only in a process with one thread.
 ///
 /// Any thread, signal handlers too.
 

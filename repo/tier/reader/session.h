@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What this process knows of the tiers: the board of the config that FRESHET_TIER names, mapped at the first open that
+/// The tiers, as this process sees them: the board of the config that FRESHET_TIER names, mapped at the first open that
 /// asks. A process without one does nothing. Any thread, signal handlers too: nothing waits, and of two threads that
 /// begin at once one throws its mapping away.
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The fetching side of every channel: its requests, what came of them, who is told of their ends, and silence. What
-/// only a library can do is behind Connection.
+/// The fetching side of every channel: its requests, what came of them, who is told of their ends, and silence. The
+/// work of the library is behind Connection.
 
 #include <cstdint>
 #include <map>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The serving side of every channel: its thread, who is cut off and when, and what it counts. What only a library can
-/// do is behind Port.
+/// The serving side of every channel: its thread, its counts, and when it cuts a client off. The work of the library is
+/// behind Port.
 
 #include <atomic>
 #include <functional>

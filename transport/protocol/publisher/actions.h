@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the publisher's machine asks of its shell.
+/// The actions that the publisher's machine asks of its shell.
 
 #include <string>
 #include <utility>

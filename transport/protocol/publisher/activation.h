@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What is current of one model, and how that changes: the pair (epoch, number) with its hold, the publishes that
+/// The current version of one model, and its changes: the pair (epoch, number) with its hold, the publishes that
 /// advance its number, the activations that advance its epoch, and the candidate that a group stages before one of
-/// them. Owned by a PublisherMachine, which tells it what happens and carries out what it asks for. Handed a time;
-/// does no I/O. One thread at a time.
+/// them. Owned by a PublisherMachine, which tells it what happens and carries out what it asks for. Handed a time; does
+/// no I/O. One thread at a time.
 ///
 /// The directory keeps the pair beyond this process's life. How they agree:
 ///   - A publish advances the number at once, is announced, and is recorded behind: one swap at a time, always to the

@@ -15,7 +15,7 @@
 
 namespace freshet::protocol {
 
-/// What makes two grants equal.
+/// Two grants are equal if all of this is equal.
 struct Granting {
   VersionNumber number = 0;
   ChannelKind channel = ChannelKind::shm;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a publisher's subscribers get for their Wants: which version, to be mapped or under a lease; or why they get
-/// none.
+/// A publisher's answers to Wants: a version, to be mapped or under a lease; or the reason why there is none.
 ///
 /// Rules:
 ///   - A version is granted to be mapped only to a session whose door is open. It is held before the Grant that names

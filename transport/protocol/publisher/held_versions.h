@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a publisher keeps of the versions that somebody may still want or read: the arena's table of them, and beside
-/// each what its grants are made of. A version's record goes when its last holder does, and with it the segments that
-/// no other version names, which are collected here until the machine hands them out to be written again. A version
-/// that is still coming (a relay's) has a record, which is in no table.
+/// The versions that somebody may still want or read: the arena's table of them, and beside each the parts of its
+/// grants. A version's record goes when its last holder does, and with it the segments that no other version names,
+/// which are collected here until the machine hands them out to be written again. A version that is still coming (a
+/// relay's) has a record, which is in no table.
 ///
 /// Invariants:
 ///   1. A version is in the table if and only if it has a record.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a publisher's machine is told once: whose it is, what it offers, and how much of that one peer may have.
+/// The options of a publisher's machine: its model, its offers, and the share of them that one peer may have.
 
 #include <chrono>
 #include <cstdint>

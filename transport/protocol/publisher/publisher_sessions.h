@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who subscribes: the sessions that a publisher took in, until when each is believed to be there, and the queues that
-/// it keeps for them.
+/// The sessions of a publisher's subscribers, until when each is believed to be there, and the queues that the
+/// publisher keeps for them.
 ///
 /// Rules:
 ///   - A session belongs to the peer that said Hello, until another one says Hello for it with its door's token (its

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the subscriber's machine asks of its shell.
+/// The actions that the subscriber's machine asks of its shell.
 
 #include <string>
 #include <utility>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Who serves, or uses, what a subscriber has: those who follow a relay, and a program that puts versions to use
-/// itself. Each Ping tells the publisher how many of them are behind. One thread at a time.
+/// The followers of a subscriber: subscribers behind a relay, and a program that puts versions to use itself. Each Ping
+/// tells the publisher how many of them are behind. One thread at a time.
 
 #include <algorithm>
 #include <cstdint>

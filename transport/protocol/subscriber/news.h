@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a subscriber's publisher last said of its versions, what it has not got, and until when that is to be believed.
-/// One thread at a time.
+/// The publisher's last news of its versions, those that it cannot give, and until when this is to be believed. One
+/// thread at a time.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a subscriber's process holds through the doors of its sessions: the one of the moment, and those that were
-/// given up and are drained. LeaveDoor comes with a drained session's last drop(). One thread at a time.
+/// The holds of a subscriber's process through the doors of its sessions: of the present session, and of those that
+/// were given up and are drained. LeaveDoor comes with a drained session's last drop(). One thread at a time.
 
 #include <cstdint>
 #include <map>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a subscriber has staged, or is to stage (a member of a group; or another one, for a snapshot of that version):
-/// a version that is fetched and proved beside the served one, and swapped in when the group (or, staged by hand, its
-/// owner) says so. The subscriber machine asks it what to get, and tells it what came of it. At most one version at a
-/// time; the group's candidate comes before what was asked for by hand. One thread at a time.
+/// The version that a subscriber stages (as a member of a group, or for a snapshot of that version): a version that is
+/// fetched and proved beside the served one, and swapped in when the group (or, staged by hand, its owner) says so. The
+/// subscriber machine asks it what to get, and tells it what came of it. At most one version at a time; the group's
+/// candidate comes before what was asked for by hand. One thread at a time.
 
 #include <cstdint>
 #include <optional>

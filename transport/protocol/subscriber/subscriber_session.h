@@ -2,8 +2,8 @@
 #pragma once
 
 /// A subscriber's session with its publisher: how it comes about (greeting, then knocking at a door or opening a data
-/// channel), which channel it uses, how it is claimed after a break, and when it is given up for a new one. What is
-/// asked for through it, and what is had, it only reads and forgets. One thread at a time.
+/// channel), which channel it uses, how it is claimed after a break, and when it is given up for a new one. The session
+/// only reads and forgets the Wants and the versions. One thread at a time.
 
 #include <chrono>
 #include <cstdint>

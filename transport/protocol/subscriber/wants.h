@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a subscriber asked its publisher for: the Want that has no answer yet, or the one that waits there for what
-/// comes, or the Install that the last one led to. All Wants are of one session and channel: whoever gives those up
-/// forgets them. One thread at a time.
+/// A subscriber's Want: the one that has no answer yet, or that waits at the publisher for the next version, or the
+/// Install that the last one led to. All Wants are of one session and channel: whoever gives those up forgets them. One
+/// thread at a time.
 
 #include <cstdint>
 #include <optional>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What the bytes of a segment are: whose, how many, and with which digest. The name alone would do among peers that
-/// never lie; with the digest, one that gives a name twice gets nothing mixed.
+/// The content of a segment: its writer, its size and its digest. The name alone would do among peers that never lie;
+/// with the digest, one that gives a name twice gets nothing mixed.
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What is to be fetched for a version, given what is there: owner maps compared, nothing else. Pure functions.
+/// The tensors to fetch for a version, from a comparison of owner maps alone. Pure functions.
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// What a subscriber fetches with: its arena, the data channel of the moment, and the version on its way. The channel's
+/// The fetching side of a subscriber: its arena, the present data channel, and the version on its way. The channel's
 /// client is polled and carried on from the subscriber's loop, a little at a time, so that heartbeats and news go on
 /// while gigabytes come.
 ///
