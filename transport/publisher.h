@@ -204,8 +204,7 @@ struct SubscriberStat {
   /// has not put the served version to use yet (SubscriberOptions::applies).
   std::uint32_t behind = 0;
   std::uint64_t failures = 0;  ///< Versions that it could not stage, by its own word.
-  /// For how long the publisher has had a newer version than `serving`; 0: it has none. Not set: a publisher of an
-  /// older release did not say.
+  /// For how long the publisher has had a newer version than `serving`; 0: it has none. Not set: it did not say.
   std::optional<Duration> staleness;
 };
 
@@ -242,7 +241,7 @@ struct PublisherStat {
   VersionNumber candidate = 0;     ///< The version that the group is staging; 0: none.
   std::string activation_failure;  ///< The failure of the last activation or candidate; empty if it succeeded.
   Duration mixed{};                ///< ActivationReport::mixed of the last activation.
-  /// The last kVersionStatsMax versions, the newest last; kept or not. A publisher of an older release tells none.
+  /// The last kVersionStatsMax versions, the newest last; kept or not.
   std::vector<VersionStat> versions;
   std::vector<SubscriberStat> subscribers;
 };

@@ -16,7 +16,7 @@ constexpr Duration kStatPatience = std::chrono::seconds(2);
 /// So many publishers that do not answer make a listing wait no longer than one of them.
 constexpr std::size_t kAskedAtOnce = 32;
 
-/// Moves a time in nanoseconds to a name that tells milliseconds. A publisher of an older release has no such member.
+/// Moves a time in nanoseconds to a name that tells milliseconds.
 void put_in_ms(Json& object, const char* ns, const char* ms) {
   if (!object.is_object() || !object.contains(ns)) return;
   object[ms] = static_cast<double>(stat_number(object, ns)) / 1e6;

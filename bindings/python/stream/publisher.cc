@@ -33,7 +33,6 @@ nb::dict to_python(const SubscriberStat& stat) {
   nb::dict answer;
   const auto write = [&answer](const char* name, const auto& value) { answer[name] = nb::cast(value); };
   each_subscriber_field(stat, write);
-  each_later_subscriber_field(stat, write);
   answer["staleness"] = stat.staleness ? nb::cast(seconds(*stat.staleness)) : nb::none();
   return answer;
 }
@@ -42,7 +41,6 @@ nb::dict to_python(const PublisherStat& stat) {
   nb::dict answer;
   const auto write = [&answer](const char* name, const auto& value) { answer[name] = nb::cast(value); };
   each_publisher_field(stat, write);
-  each_later_publisher_field(stat, write);
   answer["current"] = to_python(stat.current);
   answer["current_kept"] = stat.current_kept;
   answer["mixed"] = seconds(stat.mixed);

@@ -142,7 +142,7 @@ class PublisherHub {
 
 /// One JSON object, as StatReply carries it.
 std::string to_json(const std::vector<PublisherStat>& models);
-/// The same of a publisher's answer: untrusted, and perhaps of an older release. `address` is named in the error.
+/// The same of a publisher's answer: untrusted. `address` is named in the error.
 /// corrupt: a member is missing or of another kind.
 Result<std::vector<PublisherStat>> stats_from_json(const std::string& text, const std::string& address);
 

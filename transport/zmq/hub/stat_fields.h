@@ -27,11 +27,6 @@ void each_subscriber_field(Stat& stat, Visit visit) {
   visit("staged", stat.staged);
   visit("failed", stat.failed);
   visit("behind", stat.behind);
-}
-
-/// Those that publishers of older releases do not have, so their absence is no error.
-template <typename Stat, typename Visit>
-void each_later_subscriber_field(Stat& stat, Visit visit) {
   visit("failures", stat.failures);
 }
 
@@ -56,17 +51,12 @@ void each_publisher_field(Stat& stat, Visit visit) {
   visit("arena_bytes", stat.arena_bytes);
   visit("arena_free_bytes", stat.arena_free_bytes);
   visit("locked_bytes", stat.locked_bytes);
-  visit("directory", stat.directory);
-  visit("candidate", stat.candidate);
-  visit("activation_failure", stat.activation_failure);
-}
-
-/// Those that publishers of older releases do not have, so their absence is no error.
-template <typename Stat, typename Visit>
-void each_later_publisher_field(Stat& stat, Visit visit) {
   visit("device_memory_bytes", stat.device_memory_bytes);
   visit("device_memory_free_bytes", stat.device_memory_free_bytes);
   visit("device_memory_why", stat.device_memory_why);
+  visit("directory", stat.directory);
+  visit("candidate", stat.candidate);
+  visit("activation_failure", stat.activation_failure);
 }
 
 }  // namespace freshet

@@ -26,9 +26,7 @@ std::string to_json(const std::vector<PublisherStat>& models) {
   nlohmann::json list = nlohmann::json::array();
   for (const PublisherStat& model : models) {
     nlohmann::json& row = list.emplace_back(nlohmann::json::object());
-    const auto write_of_model = [&row](const char* name, const auto& value) { row[name] = value; };
-    each_publisher_field(model, write_of_model);
-    each_later_publisher_field(model, write_of_model);
+    each_publisher_field(model, [&row](const char* name, const auto& value) { row[name] = value; });
     row["current"] = {{"epoch", model.current.epoch},
                       {"version", model.current.version},
                       {"hold", model.current.hold},
@@ -44,9 +42,7 @@ std::string to_json(const std::vector<PublisherStat>& models) {
     nlohmann::json& subscribers = row["subscribers"] = nlohmann::json::array();
     for (const SubscriberStat& subscriber : model.subscribers) {
       nlohmann::json& of = subscribers.emplace_back(nlohmann::json::object());
-      const auto write = [&of](const char* name, const auto& value) { of[name] = value; };
-      each_subscriber_field(subscriber, write);
-      each_later_subscriber_field(subscriber, write);
+      each_subscriber_field(subscriber, [&of](const char* name, const auto& value) { of[name] = value; });
       if (subscriber.staleness) of["staleness_ns"] = static_cast<std::uint64_t>(subscriber.staleness->count());
     }
   }

@@ -52,14 +52,10 @@ bool read_subscriber(const json& object, SubscriberStat& stat) {
   bool good = object.is_object();
   each_subscriber_field(stat, [&](const char* name, auto& value) { good = good && read_member(object, name, value); });
   stat.behind = std::min(stat.behind, protocol::kBehindMax);
-  if (!good) return false;
-  const auto read = [&](const char* name, auto& value) {
-    good = good && (!object.contains(name) || read_member(object, name, value));
-  };
-  each_later_subscriber_field(stat, read);
+  if (!good || !object.contains("staleness_ns")) return good;
   std::uint64_t ns = 0;
-  read("staleness_ns", ns);
-  if (object.contains("staleness_ns")) stat.staleness = Duration(std::min<std::uint64_t>(ns, Duration::max().count()));
+  good = read_member(object, "staleness_ns", ns);
+  stat.staleness = Duration(std::min<std::uint64_t>(ns, Duration::max().count()));
   return good;
 }
 
@@ -74,11 +70,8 @@ bool read_metrics(const json& list, Metrics& metrics) {
          });
 }
 
-/// Not there: a publisher of an older release.
-bool read_versions(const json& object, std::vector<VersionStat>& versions) {
-  const auto list = object.find("versions");
-  if (list == object.end()) return true;
-  return list->is_array() && std::ranges::all_of(*list, [&](const json& version) {
+bool read_versions(const json& list, std::vector<VersionStat>& versions) {
+  return list.is_array() && std::ranges::all_of(list, [&](const json& version) {
            VersionStat& stat = versions.emplace_back();
            bool good =
                version.is_object() && version.contains("metrics") && read_metrics(version["metrics"], stat.metrics);
@@ -90,18 +83,16 @@ bool read_versions(const json& object, std::vector<VersionStat>& versions) {
 }
 
 bool read_publisher(const json& object, PublisherStat& stat) {
-  bool good = object.is_object() && object.contains("current") && object.contains("subscribers");
+  bool good =
+      object.is_object() && object.contains("current") && object.contains("subscribers") && object.contains("versions");
   if (!good) return false;
   each_publisher_field(stat, [&](const char* name, auto& value) { good = good && read_member(object, name, value); });
-  each_later_publisher_field(stat, [&](const char* name, auto& value) {
-    good = good && (!object.contains(name) || read_member(object, name, value));
-  });
   const json& current = object["current"];
   std::uint64_t mixed_ns = 0;
   good = good && read_member(current, "epoch", stat.current.epoch) &&
          read_member(current, "version", stat.current.version) && read_member(current, "hold", stat.current.hold) &&
          read_member(current, "kept", stat.current_kept) && read_member(object, "mixed_ns", mixed_ns) &&
-         object["subscribers"].is_array() && read_versions(object, stat.versions);
+         object["subscribers"].is_array() && read_versions(object["versions"], stat.versions);
   stat.mixed = Duration(static_cast<std::int64_t>(mixed_ns));
   return good && std::ranges::all_of(object["subscribers"], [&](const json& subscriber) {
            return read_subscriber(subscriber, stat.subscribers.emplace_back());
