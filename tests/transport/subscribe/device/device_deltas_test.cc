@@ -38,18 +38,15 @@ INSTANTIATE_TEST_SUITE_P(Driver, GpuServingDeltas, testing::ValuesIn([]() -> std
 
 TEST_P(GpuServingDeltas, OnlyWhatChangedCrossesTheBus) {
   Trained model({300'001, 400, 0, 117'000});
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   for (std::uint64_t version = 2; version <= 4; ++version) {
     model.touch(0, version, 1000);
     model.touch(3, version, 777);
     const std::uint64_t before = bytes_to_device();
     publish(model);
-    const DeviceRefresh refreshed = must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    const DeviceRefresh refreshed = refresh(tensors, stream);
     EXPECT_EQ(refreshed.tensors, 2U);
     EXPECT_EQ(refreshed.deltas, 2U);
     must(tensors->wait(kPatience));
@@ -87,18 +84,15 @@ TEST_P(GpuServingDeltas, RefreshesAndForwardsKeepTheirOrder) {
 
 TEST_P(GpuServingDeltas, ATensorThatSomebodyElseWroteIsFoundAndMended) {
   Trained model({120'000, 130'000});
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   const std::vector<std::byte> rubbish(600, std::byte{0xEE});
   write(server.address(1), rubbish);
   model.touch(0, 5, 500);
   model.touch(1, 5, 500);
   publish(model);
-  EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).deltas, 2U);
+  EXPECT_EQ(refresh(tensors, stream).deltas, 2U);
   HeardLog log;
   const Status waited = tensors->wait(kPatience);
   EXPECT_EQ(code_of(waited), "corrupt");
@@ -106,7 +100,7 @@ TEST_P(GpuServingDeltas, ATensorThatSomebodyElseWroteIsFoundAndMended) {
   EXPECT_EQ(log.count("somebody else wrote the tensor"), 1U);
   EXPECT_TRUE(tensors->is_mixed());
   EXPECT_EQ(tensors->version(), 0U);
-  const DeviceRefresh mended = must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const DeviceRefresh mended = refresh(tensors, stream);
   EXPECT_EQ(mended.tensors, 1U);
   EXPECT_EQ(mended.deltas, 0U);
   must(tensors->wait(kPatience));
@@ -123,14 +117,14 @@ TEST_P(GpuServingDeltas, WhatNoDeltaTouchesIsMendedByACopy) {
   const ServerMemory server = server_of(model);
   const auto tensors = must(DeviceTensors::bind(device_, server.tensors(), {.in_a_row_max = kInARow}));
   const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   write(server.address(0), std::vector<std::byte>(1, ~model.value(0)[0]));
   for (std::uint32_t i = 1; i <= 2 * kInARow + 2; ++i) {
     model.touch(0, 5, 500);
     publish(model);
     const bool is_copied = i % (kInARow + 1) == 0;
-    EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).deltas, is_copied ? 0U : 1U) << i;
+    EXPECT_EQ(refresh(tensors, stream).deltas, is_copied ? 0U : 1U) << i;
     must(tensors->wait(kPatience));
     const bool is_mended = read(server.address(0), 1)[0] == model.value(0)[0];
     EXPECT_EQ(is_mended, i > kInARow) << i;
@@ -145,7 +139,7 @@ TEST_P(GpuServingDeltas, TheTableHasALimit) {
   const ServerMemory server = server_of(model);
   const auto tensors = must(DeviceTensors::bind(device_, server.tensors(), {.bytes_max = 17'000}));
   const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   const std::uint64_t before = used();
   for (const std::size_t stride : {100, 20, 10, 2000}) {
@@ -161,7 +155,7 @@ TEST_P(GpuServingDeltas, TheTableHasALimit) {
       ++expected;
     }
     EXPECT_TRUE(stride < 50 ? expected < 3 : expected == 3) << expected << " of stride " << stride;
-    const DeviceRefresh refreshed = must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    const DeviceRefresh refreshed = refresh(tensors, stream);
     EXPECT_EQ(refreshed.tensors, 3U);
     EXPECT_EQ(refreshed.deltas, expected) << "stride " << stride;
     must(tensors->wait(kPatience));
@@ -174,18 +168,15 @@ TEST_P(GpuServingDeltas, TheTableHasALimit) {
 TEST_P(GpuServingDeltas, OneTableIsAll) {
   if (!GetParam().is_host) GTEST_SKIP() << "only the host device can be held";
   Trained model({200'000});
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   host().hold(true);
   std::uint64_t with_table = 0;
   for (std::uint64_t version = 2; version <= 4; ++version) {
     model.touch(0, version, 500);
     publish(model);
-    const DeviceRefresh refreshed = must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    const DeviceRefresh refreshed = refresh(tensors, stream);
     EXPECT_EQ(refreshed.deltas, version == 2 ? 1U : 0U) << "version " << version;
     if (version == 2) with_table = used();
     EXPECT_EQ(used(), with_table) << "version " << version;
@@ -198,18 +189,15 @@ TEST_P(GpuServingDeltas, OneTableIsAll) {
 TEST_P(GpuServingDeltas, WithoutMemoryForATableTensorsAreCopiedAndTheReasonIsSaidOnce) {
   if (!GetParam().is_host) GTEST_SKIP() << "a real device's memory is others' too";
   Trained model({200'000});
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   const Memory rest = must(device_->allocate(must(device_->room()).free));
   HeardLog log;
   for (std::uint64_t version = 2; version <= 4; ++version) {
     model.touch(0, version, 500);
     publish(model);
-    EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).deltas, 0U);
+    EXPECT_EQ(refresh(tensors, stream).deltas, 0U);
     must(tensors->wait(kPatience));
     expect_holds(server, model);
   }
@@ -220,18 +208,15 @@ TEST_P(GpuServingDeltas, WithoutMemoryForATableTensorsAreCopiedAndTheReasonIsSai
 /// and in tensors that are bound late.
 TEST_P(GpuServingDeltas, WithoutTheBaseATensorIsCopied) {
   Trained model({120'000});
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   for (std::uint64_t version = 2; version <= 4; ++version) {
     model.touch(0, version, 500);
     publish(model);
     ASSERT_NE(subscriber_->snapshot().delta(0), nullptr);
     if (version == 2) tensors->forget();
     if (version == 3) continue;
-    EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).deltas, 0U) << "version " << version;
+    EXPECT_EQ(refresh(tensors, stream).deltas, 0U) << "version " << version;
   }
   must(tensors->wait(kPatience));
   expect_holds(server, model);
@@ -239,14 +224,11 @@ TEST_P(GpuServingDeltas, WithoutTheBaseATensorIsCopied) {
 
 TEST_P(GpuServingDeltas, ATensorThatChangedALotIsCopied) {
   Trained model({120'000});
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   model.touch(0, 0, 3);
   publish(model);
-  EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).deltas, 0U);
+  EXPECT_EQ(refresh(tensors, stream).deltas, 0U);
   must(tensors->wait(kPatience));
   expect_holds(server, model);
 }
@@ -256,16 +238,13 @@ TEST_P(GpuServingDeltas, WithoutKernelsTensorsAreCopied) {
   if (!GetParam().is_host) GTEST_SKIP() << "only the host device can be told to have none";
   open_host({.seed = seed_, .compute_major = 7});
   Trained model({120'000});
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
+  const auto [server, tensors, stream] = bound_to(model);
   for (std::uint64_t version = 2; version <= 3; ++version) {
-    must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    refresh(tensors, stream);
     model.touch(0, version, 500);
     publish(model);
   }
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   expect_holds(server, model);
 }

@@ -23,7 +23,7 @@ TEST_P(GpuServing, ARefreshBringsAVersion) {
         const auto tensors = bind(server);
         EXPECT_EQ(tensors->version(), 0U);
         const Stream stream = must(device_->create_stream());
-        const DeviceRefresh refreshed = must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+        const DeviceRefresh refreshed = refresh(tensors, stream);
         EXPECT_EQ(refreshed.version, 1U);
         EXPECT_EQ(refreshed.tensors, model.size());
         EXPECT_EQ(tensors->version(), 1U);
@@ -39,28 +39,22 @@ TEST_P(GpuServing, TensorsOfTheBoundsOfALaunchAreWhole) {
   std::vector<std::uint64_t> sizes = {65'535, 65'536, 65'537, 2'047, 2'048, 2'049};
   for (std::uint64_t size = 0; sizes.size() < 40; ++size) sizes.push_back(size);
   Trained model(sizes);
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   expect_holds(server, model);
 }
 
 TEST_P(GpuServing, OnlyWhatAnotherVersionWroteIsCopied) {
   Trained model(mixed_sizes());
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).tensors, model.size());
-  EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).tensors, 0U);
+  const auto [server, tensors, stream] = bound_to(model);
+  EXPECT_EQ(refresh(tensors, stream).tensors, model.size());
+  EXPECT_EQ(refresh(tensors, stream).tensors, 0U);
   const auto before = tensors->holds(5);
   model.train(0, 2);
   model.train(7, 2);
   publish(model);
-  const DeviceRefresh refreshed = must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const DeviceRefresh refreshed = refresh(tensors, stream);
   EXPECT_EQ(refreshed.tensors, 2U);
   EXPECT_EQ(refreshed.bytes, model.value(0).size() + model.value(7).size());
   EXPECT_EQ(tensors->version(), 2U);
@@ -72,21 +66,18 @@ TEST_P(GpuServing, OnlyWhatAnotherVersionWroteIsCopied) {
 
 TEST_P(GpuServing, ATensorThatIsForgottenIsCopiedAgain) {
   Trained model({100, 70'000, 300});
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   finish(stream.handle());
   write(server.address(1), test::seeded_bytes(70'000, 99));
-  EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).tensors, 0U);
+  EXPECT_EQ(refresh(tensors, stream).tensors, 0U);
   must(tensors->forget("t1"));
-  EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).tensors, 1U);
+  EXPECT_EQ(refresh(tensors, stream).tensors, 1U);
   finish(stream.handle());
   expect_holds(server, model);
   EXPECT_EQ(code_of(tensors->forget("t9")), "not_found");
   tensors->forget();
-  EXPECT_EQ(must(tensors->refresh(subscriber_->snapshot(), stream.handle())).tensors, 3U);
+  EXPECT_EQ(refresh(tensors, stream).tensors, 3U);
 }
 
 TEST_P(GpuServing, AVersionStaysPinnedUntilItsCopiesAreDone) {
@@ -178,11 +169,8 @@ TEST_P(GpuServing, AnOlderVersionIsCopiedToo) {
   publish(model);
   const Trained older = model;
   model.train(2, 9);
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   const DeviceRefresh back =
       must(tensors->refresh(must(subscriber_->snapshot_of(1, test::kPatience)), stream.handle()));
   EXPECT_EQ(back.version, 1U);
@@ -225,10 +213,7 @@ TEST_P(GpuServing, WhatDiffersIsNamedAndNothingIsCopied) {
 TEST_P(GpuServing, ATensorThatTheSubscriberDoesNotTakeIsNamed) {
   Trained model({100, 200});
   model.spec(1).role = Role::optimizer;
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
+  const auto [server, tensors, stream] = bound_to(model);
   EXPECT_THAT(words_of(tensors->refresh(subscriber_->snapshot(), stream.handle())),
               testing::HasSubstr("tensor t1: this subscriber of demo@1 does not take it"));
 }
@@ -261,13 +246,10 @@ TEST_P(GpuServing, ManySmallTensorsAreOneLaunch) {
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t i = 0; i < (test::under_sanitizer() ? 3'000 : 30'000); ++i) sizes.push_back(1 + i % 50);
   Trained model(sizes);
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
+  const auto [server, tensors, stream] = bound_to(model);
   must(tensors->prepare(subscriber_->snapshot()));
   const std::uint64_t before = GetParam().is_host ? host().turns() : 0;
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   EXPECT_TRUE(!GetParam().is_host || host().turns() - before < 100);
   expect_holds(server, model);
@@ -287,7 +269,7 @@ TEST_P(GpuServing, AFetchedVersionIsCopiedToo) {
   for (std::uint64_t version = 1; version <= 4; ++version) {
     model.train(version);
     publish(model, {.changed = Changed::all()});
-    must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    refresh(tensors, stream);
   }
   must(tensors->wait(kPatience));
   expect_holds(server, model);

@@ -54,7 +54,7 @@ TEST_P(GpuServing, ARegistrationEndsWhenItsSlabGoes) {
   const auto registrations = detail::SlabRegistrations::of(device_);
   const auto tensors = bind(server);
   const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   std::weak_ptr<const void> gone = subscriber_->snapshot().pieces().at(0).mapping;
   publisher_ = nullptr;
@@ -65,7 +65,7 @@ TEST_P(GpuServing, ARegistrationEndsWhenItsSlabGoes) {
   ASSERT_TRUE(test::eventually([&] { return gone.use_count() == 1; })) << "the registration keeps the mapping";
   EXPECT_EQ(registrations->count(), 1U);
   EXPECT_TRUE(test::eventually([&] {
-    must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    refresh(tensors, stream);
     return gone.expired();
   }));
   EXPECT_EQ(registrations->count(), 1U) << "the new slab's";
@@ -112,7 +112,7 @@ TEST_P(GpuServing, ASlabThatTheProgramRegisteredIsCopiedFrom) {
   const auto tensors = bind(server);
   const Stream stream = must(device_->create_stream());
   const HeardLog log;
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   expect_holds(server, model);
   EXPECT_EQ(log.count("registered"), 0U);
@@ -138,7 +138,7 @@ TEST_P(GpuServingProcess, ATrainerMayDieAmidACopy) {
         }
         const auto tensors = must(DeviceTensors::bind(device_, places));
         const Stream stream = must(device_->create_stream());
-        must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+        refresh(tensors, stream);
         trainer.kill();
         subscriber_ = nullptr;
         finish(stream.handle());
@@ -186,7 +186,7 @@ TEST_P(HostServing, ADeviceWithoutKernelsForHostMemoryCopiesEachTensorAlone) {
     const auto tensors = bind(server);
     const Stream stream = must(device_->create_stream());
     for (std::uint64_t version = 2; version < 4; ++version) {
-      must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+      refresh(tensors, stream);
       must(tensors->wait(kPatience));
       expect_holds(server, model);
       model.train(version);
@@ -197,10 +197,7 @@ TEST_P(HostServing, ADeviceWithoutKernelsForHostMemoryCopiesEachTensorAlone) {
 
 TEST_P(HostServing, AStreamThatIsCapturedIsRefusedBeforeAnythingIsQueued) {
   Trained model(mixed_sizes());
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
+  const auto [server, tensors, stream] = bound_to(model);
   host().capture(stream.handle(), true);
   for (const auto& refused : {Status(tensors->use(stream.handle())),
                               Status(tensors->refresh(subscriber_->snapshot(), stream.handle()).map([](auto) {}))}) {
@@ -211,7 +208,7 @@ TEST_P(HostServing, AStreamThatIsCapturedIsRefusedBeforeAnythingIsQueued) {
   EXPECT_FALSE(tensors->is_mixed());
   EXPECT_TRUE(test::same_bytes(read(server.address(), server.bytes()), server.blank()));
   host().capture(stream.handle(), false);
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  refresh(tensors, stream);
   host().capture(stream.handle(), true);
   host().hold(true);
   EXPECT_EQ(tensors->pins(), 1U) << "its copies have not landed";
@@ -223,17 +220,14 @@ TEST_P(HostServing, AStreamThatIsCapturedIsRefusedBeforeAnythingIsQueued) {
 
 TEST_P(HostServing, AStreamThatIsGoneHarmsNoLaterRefresh) {
   Trained model(mixed_sizes());
-  publish(model);
-  const ServerMemory server = server_of(model);
-  const auto tensors = bind(server);
-  const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  const auto [server, tensors, stream] = bound_to(model);
+  refresh(tensors, stream);
   EXPECT_EQ(code_of(tensors->use(StreamHandle::of(0xdead))), "invalid_argument");
   must(tensors->use(must(device_->create_stream()).handle()));
   for (std::uint64_t version = 2; version < 4; ++version) {
     model.train(version);
     publish(model);
-    must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+    refresh(tensors, stream);
     must(tensors->wait(kPatience));
     expect_holds(server, model);
   }
@@ -266,7 +260,7 @@ TEST_P(HostServing, ADeviceWithoutAByteLeftIsRefreshed) {
   const Memory all = must(device_->allocate(must(device_->room()).free));
   ASSERT_EQ(must(device_->room()).free, 0U);
   const Stream stream = must(device_->create_stream());
-  must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  refresh(tensors, stream);
   must(tensors->wait(kPatience));
   expect_holds(server, model);
 }

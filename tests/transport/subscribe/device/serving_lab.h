@@ -165,6 +165,21 @@ class GpuServing : public GpuConformance {
   std::unique_ptr<DeviceTensors> bind(const ServerMemory& server) {
     return must(DeviceTensors::bind(device_, server.tensors()));
   }
+  /// Publishes the model, and binds a server's tensors that hold nothing of it yet.
+  struct Bound {
+    ServerMemory server;
+    std::unique_ptr<DeviceTensors> tensors;
+    Stream stream;  ///< For refreshes.
+  };
+  Bound bound_to(const Trained& model) {
+    publish(model);
+    ServerMemory server = server_of(model);
+    auto tensors = bind(server);
+    return {std::move(server), std::move(tensors), must(device_->create_stream())};
+  }
+  DeviceRefresh refresh(const std::unique_ptr<DeviceTensors>& tensors, const Stream& stream) {
+    return must(tensors->refresh(subscriber_->snapshot(), stream.handle()));
+  }
   void expect_holds(const ServerMemory& server, const Trained& model) {
     EXPECT_TRUE(test::same_bytes(read(server.address(), server.bytes()), server.with(model)));
   }
