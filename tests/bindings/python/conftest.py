@@ -89,6 +89,11 @@ class Program:
             pytest.fail(f"the program ended: {self.process.communicate()[1]}")
         return line
 
+    def go_on(self):
+        """Gives it a line."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
     def end(self):
         """Its exit code, what else it printed, and what it complained of."""
         out, err = self.process.communicate(timeout=PATIENCE)

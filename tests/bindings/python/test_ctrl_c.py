@@ -67,8 +67,7 @@ def test_ctrl_c_ends_the_wait_for_a_version_to_be_staged(program):
     """)
     assert member.line() == "serves"
     stand_still(publisher.process.pid)
-    member.process.stdin.write("\n")
-    member.process.stdin.flush()
+    member.go_on()
     assert member.line() == "waits"
     member.process.send_signal(signal.SIGINT)
     assert member.line() == "interrupted"
@@ -121,8 +120,7 @@ def test_ctrl_c_ends_the_wait_for_a_repository_that_does_not_answer(program, fol
     """, folder)
     assert waiter.line() == "waits"
     stand_still(owner.process.pid)
-    waiter.process.stdin.write("\n")
-    waiter.process.stdin.flush()
+    waiter.go_on()
     for _ in range(3):
         assert waiter.line() == "calls"
         waiter.process.send_signal(signal.SIGUSR1)
@@ -131,8 +129,7 @@ def test_ctrl_c_ends_the_wait_for_a_repository_that_does_not_answer(program, fol
         assert waiter.line() == "interrupted"
     owner.process.kill()
     owner.process.wait()
-    waiter.process.stdin.write("\n")
-    waiter.process.stdin.flush()
+    waiter.go_on()
     assert waiter.line() == "['net@1']", "no constructor left the folder taken"
     assert waiter.end() == (0, "", "")
 
@@ -161,8 +158,7 @@ def test_ctrl_c_ends_the_wait_for_an_activation(program):
     """)
     assert publisher.line() == "published" and member.line() == "serves"
     stand_still(member.process.pid)  # A member that does not stage.
-    publisher.process.stdin.write("\n")
-    publisher.process.stdin.flush()
+    publisher.go_on()
     assert publisher.line() == "calls"
     publisher.process.send_signal(signal.SIGUSR1)
     assert publisher.line() == "handled"
@@ -230,8 +226,7 @@ def test_ctrl_c_ends_the_wait_for_ranks_that_do_not_call(program, folder):
     meet = f"tcp://127.0.0.1:{free_port()}"
     ranks = [program(COLLECTIVE, str(rank), folder, meet) for rank in range(2)]
     assert [rank.line() for rank in ranks] == ["met", "met"]
-    ranks[0].process.stdin.write("\n")
-    ranks[0].process.stdin.flush()
+    ranks[0].go_on()
     assert ranks[0].line() == "calls"
     ranks[0].process.send_signal(signal.SIGINT)
     assert ranks[0].line() == "interrupted"

@@ -43,8 +43,7 @@ def test_one_model_has_one_graph_and_what_one_backend_trained_is_the_ancestor_un
     assert len(set(graphs.values())) == 1, graphs
     ancestor = "None []"
     for number, trained in enumerate(started, 1):  # One after the other, each from what was stored before.
-        trained.process.stdin.write("\n")
-        trained.process.stdin.flush()
+        trained.go_on()
         assert trained.line() == ancestor
         assert trained.line() == f"net@{number}"
         assert trained.end()[0] == 0

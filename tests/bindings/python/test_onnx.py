@@ -161,8 +161,7 @@ def test_a_publisher_of_another_process_that_is_killed(folder, program, mode):
         with pytest.raises(freshet.Unavailable, match="m"):
             session.run(None, {"x": X})
         for number in (1, 2):
-            trainer.process.stdin.write("\n")
-            trainer.process.stdin.flush()
+            trainer.go_on()
             trainer.line()
             follows(session, number)
             assert (session.run(["h"], {"x": X})[0] == number * X.sum(1, keepdims=True)).all()

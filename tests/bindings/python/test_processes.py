@@ -82,8 +82,7 @@ def test_closing_a_publisher_waits_for_who_is_connected_and_not_for_ever(program
         if stops:
             follower.process.kill()
             continue
-        follower.process.stdin.write("\n")
-        follower.process.stdin.flush()
+        follower.go_on()
         assert follower.line() == str(first + 1)
 
 

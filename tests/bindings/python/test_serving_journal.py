@@ -105,8 +105,7 @@ def test_processes_share_a_path(program, folder):
     for one in both:
         assert one.line() == "ready"
     for one in both:
-        one.process.stdin.write("\n")
-        one.process.stdin.flush()
+        one.go_on()
     for one in both:
         code, _, complaint = one.end()
         assert code == 0, complaint

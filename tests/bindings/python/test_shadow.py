@@ -301,8 +301,7 @@ def test_members_of_other_processes(program):
     with freshet.Subscriber("m", staged=True) as member, \
             Shadow(member, 1, lambda a, b: abs(a - b) < 0.1, commit_when=(3, 0)) as shadow:
         member.wait_for(1, PATIENCE)
-        trainer.process.stdin.write("\n")
-        trainer.process.stdin.flush()
+        trainer.go_on()
         trainer.line()
         assert eventually(lambda: shadow.handle(predict, ONES) and shadow.decisions == {2: "committed"})
         assert neighbour.line() == "2" and member.version == 2
