@@ -71,8 +71,8 @@ class Sink {
   SinkStatus status() const;
 
   /// Stores the versions that the publisher has announced until this call, and then ends: the sink takes no version any
-  /// more. Waits for this, at most so long, and not for a publisher that is gone or for a version that cannot be
-  /// stored. False: a version that the sink had is not stored, or `at_most` was over.
+  /// more. Waits up to `at_most`, but not for a publisher that is gone, or for a version that cannot be stored. False:
+  /// a version that the sink had is not stored, or the time was over.
   bool finish(Duration at_most);
 
  private:

@@ -282,8 +282,8 @@ class BoundTensors {
   /// Gives the begun version up, if there is one; the next version has its changes too.
   void abandon();
 
-  /// From now on another stream writes the tensors on this GPU (TensorPlace::stream): what it has queued at a call is
-  /// what the call takes.
+  /// From now on this stream writes the tensors on that GPU (TensorPlace::stream). A publish or capture takes the
+  /// values that the stream has queued at the call.
   void set_stream(std::int32_t device, std::uintptr_t stream);
 
   std::span<const TensorView> tensors() const { return tensors_; }

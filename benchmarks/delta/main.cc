@@ -122,7 +122,7 @@ class Benchmark {
       Status status;
       add(ours.apply, milliseconds_of([&] { status = apply_delta(spec, *payload, memory_).map([](const auto&) {}); }));
       FRESHET_TRY(status);
-      if (memory_ != pair.target) return fail(Code::corrupt, "the delta led elsewhere");
+      if (memory_ != pair.target) return fail(Code::corrupt, "the delta did not lead to its target");
       ours.bytes = payload->size();
       if (i <= repetitions / 2) FRESHET_TRY(measure_peers(pair, counts, theirs));
     }
@@ -138,7 +138,8 @@ class Benchmark {
       Status status;
       const double apply = milliseconds_of([&] { status = peers_[k]->apply(payload, memory_); });
       FRESHET_TRY(status);
-      if (memory_ != pair.target) return fail(Code::corrupt, format("{} led elsewhere", peers_[k]->name()));
+      if (memory_ != pair.target)
+        return fail(Code::corrupt, format("the delta of {} did not lead to its target", peers_[k]->name()));
       times[k].bytes = payload.size();
       if (!counts) continue;
       times[k].encode.add(encode);
@@ -230,7 +231,7 @@ class Benchmark {
       if (!payload) continue;
       std::vector<std::byte> memory = pair.base;
       FRESHET_TRY(apply_delta(spec, *payload, memory).map([](const auto&) {}));
-      if (memory != pair.target) return fail(Code::corrupt, "the delta led elsewhere");
+      if (memory != pair.target) return fail(Code::corrupt, "the delta did not lead to its target");
     }
     if (changed == 0) return fail(Code::failed_precondition, format("{}: nothing changed", name));
     const auto add = [&](const char* subject, const char* unit, double value) {

@@ -38,7 +38,7 @@ class Started final : public ProviderWithCatalog {
                                                                       .architecture = std::move(architecture),
                                                                       .quality = case_.models[i].quality}));
       FRESHET_ASSIGN(const VersionName name, repository_->put(staged.manifest, staged.bytes_of(), staged.options));
-      if (name.number != 1) return fail(Code::corrupt, "a candidate's first version is not its version 1");
+      if (name.number != 1) return fail(Code::corrupt, "a new model's first version has another number than 1");
     }
     FRESHET_ASSIGN(server_, RepositoryServer::open(*repository_, {.address = "tcp://127.0.0.1:*"}));
     return {};

@@ -36,7 +36,7 @@ struct PartToBring {
   std::uint64_t bytes = 0;
   std::uint32_t crc32c = 0;
 };
-/// What creates these objects, in their order, and by which names the process says later that it did.
+/// Requests that create these objects, in their order. The process later names the objects that it created.
 struct SignedUploads {
   struct Upload {
     std::string object;
@@ -77,7 +77,7 @@ class BlobWriter {
   /// until then. A medium for which this costs less than a commit of their own does so. False: they are readable and
   /// durable. After an error this writer can do nothing more.
   virtual Result<bool> finish();
-  /// After finish(): the next batch can still have them. unavailable: it came too late, and nothing of them stays.
+  /// After finish(): the next batch can still have the blobs. unavailable: it is too late, and none of them stays.
   virtual Status check_finished() const { return {}; }
 };
 
@@ -118,12 +118,12 @@ class Backend {
   virtual bool durable() const = 0;
   /// True: every write is refused with failed_precondition.
   virtual bool read_only() const = 0;
-  /// So many threads that read blobs get the most out of a durable medium.
+  /// The number of reading threads that gets the most out of a durable medium.
   virtual std::size_t readers_max() const { return 4; }
 
-  /// Whether records that were read before are still the present ones. Whoever keeps names in memory asks this before
-  /// it tells them. A medium that lets one process write at a time has no other answer. unavailable: another process
-  /// owns the records by now, or may own them.
+  /// No error: records that were read before are still the present ones. A caller that keeps names in memory asks this
+  /// before it answers with them. A medium that lets one process write at a time never has an error. unavailable:
+  /// another process owns the records by now, or may own them.
   virtual Status check_current() const { return {}; }
 
   virtual Result<std::unique_ptr<BlobWriter>> write_blobs() = 0;
@@ -149,8 +149,8 @@ class Backend {
   virtual Result<SignedUploads> sign_uploads(std::span<const PartToBring> parts, Duration life);
   /// Other processes may bring blobs, and vouch for their digests.
   virtual bool takes_brought() const { return false; }
-  /// Of each part, whether its object is there with its length, and its checksum where the medium keeps that, and may
-  /// still become a blob's.
+  /// For each part: true if its object is there, with the right length (and checksum, where the medium keeps one), and
+  /// may still become a part of a blob.
   virtual Result<std::vector<bool>> find_brought(std::span<const BroughtPart> parts) const;
   /// No error if the blob does not exist. Durable with the next commit or batch; reclaim() frees the space.
   virtual Status erase_blob(std::string_view key) = 0;
@@ -190,9 +190,9 @@ class Backend {
   // long. A text that is missing or damaged is no damage. The reader checks what it reads. A medium without a place for
   // such texts keeps none, and these functions do nothing.
 
-  /// A text that another one takes the place of with every write of records or blobs, also by another process; empty if
-  /// the medium cannot tell. Whoever derives a text from all records notes it, and believes the text while it is the
-  /// same.
+  /// A text for the present state of the medium: every write of records or blobs changes it, also a write by another
+  /// process. Empty if the medium cannot tell. A caller that derives a text from all records notes the state, and
+  /// believes its text while the state is the same.
   virtual std::string state() const { return {}; }
   /// Nothing if there is no text of that name, or it has more than `bytes_max`.
   virtual std::optional<std::string> derived(std::string_view name, std::uint64_t bytes_max) const {

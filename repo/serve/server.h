@@ -54,7 +54,7 @@ class RepositoryServer {
   static Result<std::unique_ptr<RepositoryServer>> open(ProviderRepository& repository,
                                                         RepositoryServerOptions options);
   /// Serves no repository, but tells each client who owns it: `owner` is asked for each, by the server's own thread,
-  /// and does not wait. Whoever asks such a server for more than that gets unavailable.
+  /// and does not wait. Any other question to such a server is unavailable.
   static Result<std::unique_ptr<RepositoryServer>> stand_by(std::function<ServedOwner()> owner,
                                                             RepositoryServerOptions options);
   virtual ~RepositoryServer() = default;
@@ -70,7 +70,7 @@ class RepositoryServer {
   virtual void drain(Duration at_most, const std::stop_token& stop = {}, Until until = Until::clients_left) = 0;
 
   /// Answers nobody from here on, as a stopped process: clients and standbys look for another server at once. Running
-  /// calls go on, unheard. For an owner that may own no more, and whose calls wait for a store that does not answer.
+  /// calls go on, unheard. For an owner that lost its ownership, and whose calls wait for a store that does not answer.
   virtual void fall_silent() = 0;
 
   struct Stat {
