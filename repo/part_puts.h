@@ -49,7 +49,7 @@ Result<PutToken> parse_put_token(std::string_view text);
 inline constexpr Duration kPutLease = std::chrono::minutes(2);
 /// Puts by parts of one process at the same time.
 inline constexpr std::size_t kPartPutsMax = 256;
-/// Of them, those that clients with one key began at a repository's server.
+/// The share of clients with one key at a repository's server.
 inline constexpr std::ptrdiff_t kPartPutsOfOneMax = 64;
 
 /// Bytes of one tensor: `count` runs of `length` bytes. Run i begins at byte offset + i·stride of the tensor.

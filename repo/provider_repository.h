@@ -37,7 +37,7 @@ struct SharedRecord {
 inline constexpr std::size_t kSharedKeyBytesMax = 256;
 inline constexpr std::size_t kSharedValueBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kSharedRecordsMax = 1024;  ///< Changed in one call, or expected.
-/// Of the keys and values that are changed in one call, or expected.
+/// The limit of the keys and values that one call changes or expects.
 inline constexpr std::size_t kSharedChangeBytesMax = std::size_t{16} << 20;
 
 /// A tensor of a put whose bytes its caller brought into the repository's medium itself.

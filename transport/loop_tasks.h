@@ -31,11 +31,11 @@ class LoopTasks {
 
   // The loop's thread.
 
-  /// Those that were posted so far.
+  /// Runs the tasks that were posted so far.
   void run() FRESHET_EXCLUDES(mutex_) {
     for (const auto& task : take(/*last=*/false)) task();
   }
-  /// Those, and no more from now on.
+  /// Runs them, and takes no more from now on.
   void run_last() FRESHET_EXCLUDES(mutex_) {
     for (const auto& task : take(/*last=*/true)) task();
   }

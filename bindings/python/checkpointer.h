@@ -18,7 +18,7 @@
 
 namespace freshet::python {
 
-/// What happened, until Python asks. Any thread.
+/// The events, until Python asks for them. Any thread.
 class CheckpointNews {
  public:
   /// `calls`: what was reached waits for next_reached(), too.

@@ -65,8 +65,8 @@ class Share {
 /// How long a call of C++ goes on before it looks for Ctrl-C.
 inline constexpr Duration kLookSlice = std::chrono::milliseconds(20);
 
-/// What `call` answers, which is called without the interpreter's lock. Waits and long work of C++ that know of
-/// Interruption end with Ctrl-C, and what the signal handler raised is thrown in the place of the answer.
+/// The answer of `call`, called without the interpreter's lock. Waits and long work of C++ that know of Interruption
+/// end with Ctrl-C, and what the signal handler raised is thrown in the place of the answer.
 template <typename Call>
 auto call_unlocked(Call call) -> decltype(call()) {
   bool raised = false;

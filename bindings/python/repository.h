@@ -39,7 +39,7 @@ class RepositoryHandle {
       : open_(std::move(open)), place_(std::move(place)) {}
   ~RepositoryHandle() { close(); }
 
-  /// What `call` answers of the repository, or its error thrown.
+  /// The answer of `call` on the repository; throws its error.
   template <typename Call>
   auto ask(Call call) const;
 

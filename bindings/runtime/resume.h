@@ -30,7 +30,7 @@ struct TensorMemory {
 /// The same tensors for Publisher::publish().
 std::vector<TensorView> views_of(std::span<const TensorMemory> tensors);
 
-/// What a run goes on from.
+/// The state that a run goes on from.
 struct Resumed {
   /// For PublisherOptions::resume_from. Null: the repository has no version of the model, and nothing was read.
   std::shared_ptr<const Manifest> manifest;

@@ -6,7 +6,7 @@
 ///
 /// Ranks may have other regions, of other sizes, from checkpoint to checkpoint. So the ranks agree before each one on
 /// the regions that any of them has and on how large each is at most; a Checkpointer is opened for these, and again
-/// when they change. What each rank has of them stands in one more tensor, `regions` (region_table.h).
+/// when they change. Each rank's regions are listed in one more tensor, `regions` (region_table.h).
 
 #include <cstdint>
 #include <map>

@@ -43,11 +43,11 @@ EncodingQuestion sampled_question(DType dtype, Bytes base, Bytes target, double 
 /// sent and digested. Never delta when that would hardly be shorter.
 Encoding choose_encoding(const EncodingQuestion& question);
 
-/// How long a delta may be and still be done before the payload itself; 0 when even an empty one would not. What
-/// encode_delta is to be given: an expectation can be wrong.
+/// How long a delta may be and still be done before the payload itself; 0 when even an empty one would not. The limit
+/// for encode_delta(): an expectation can be wrong.
 std::uint64_t longest_delta(const EncodingQuestion& question);
 
-/// What the sender needs to encode, by the costs: to be compared with what it took.
+/// The time that the sender needs to encode, by the costs; compare it with the measured one.
 double expected_encode_ns(const EncodingQuestion& question);
 
 /// A guess at a delta's length: the entropy of the places, and for each change as much as its difference mostly has.

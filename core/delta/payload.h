@@ -13,7 +13,7 @@
 
 namespace freshet::delta {
 
-/// What a block may hold. So that its working memory is small whatever a payload claims.
+/// The limits of a block. So that its working memory is small whatever a payload claims.
 inline constexpr std::uint32_t kBlockElementsMax = std::uint32_t{1} << 24;
 inline constexpr std::uint32_t kBlockChangesMax = std::uint32_t{1} << 16;
 /// In the gap plane: "so many elements further on, and none of them has changed".
@@ -51,7 +51,7 @@ void append_block_head(const BlockHead& block, std::vector<std::byte>& out);
 /// over `elements_left`, or its numbers do not fit each other.
 Result<BlockHead> take_block_head(Bytes& in, std::uint64_t elements_left);
 
-/// What keys the sum: the digest of a head with these names, dtype and size, and zeros behind them.
+/// The key of the sum: the digest of a head with these names, dtype and size, and zeros behind them.
 DeltaSum sum_key(const DeltaSpec& spec, std::uint64_t elements);
 
 }  // namespace freshet::delta

@@ -35,8 +35,8 @@ class ModelFile {
   const Tags& tags() const { return tags_; }
   /// The names of those that were left out, for a message; empty for none.
   const std::vector<std::string>& left_out() const { return left_out_; }
-  /// What the metadata tell of the training run. "step" is the loop's step, if it is a whole number; 0 otherwise. Each
-  /// other entry that is a finite number is a metric ("loss": "0.31"). Both are tags too.
+  /// The facts of the training run in the metadata. "step" is the loop's step, if it is a whole number; 0 otherwise.
+  /// Each other entry that is a finite number is a metric ("loss": "0.31"). Both are tags too.
   std::uint64_t step() const { return step_; }
   const Metrics& metrics() const { return metrics_; }
   /// As SafetensorsFile::memory_of().

@@ -12,9 +12,9 @@
 
 namespace freshet {
 
-/// Copies `from` to `to` and returns the digest of what was written (also when somebody changes `from` meanwhile). What
-/// was written is visible to whoever learns of it through a release of the calling thread. REQUIRES: equal sizes, no
-/// overlap.
+/// Copies `from` to `to` and returns the digest of what was written (also when somebody changes `from` meanwhile). The
+/// written bytes are visible to a thread that learns of them through a release of the calling thread. REQUIRES: equal
+/// sizes, no overlap.
 Digest copy_and_digest(MutableBytes to, Bytes from);
 Digest copy_and_digest(MutableBytes to, Bytes from, VectorLevel level);
 /// The same of bytes that come in pieces: what was written is added to `digest`.

@@ -13,7 +13,7 @@
 
 namespace freshet::curves {
 
-/// What every family of this folder keeps of itself.
+/// The common parts of the families in this folder.
 class Family : public Curve {
  public:
   std::string_view name() const final { return name_; }

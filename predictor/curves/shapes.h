@@ -35,7 +35,7 @@ struct ShapedLine {
 std::vector<ShapedLine> best_shapes(std::span<const CurvePoint> points, const std::vector<Shape>& grid, Offset offset,
                                     const std::function<double(double, const Shape&)>& basis, std::size_t count = 4);
 
-/// What a family starts from: parameters(line, shape) of each.
+/// The starts of a family: parameters(line, shape) of each.
 template <typename Parameters>
 std::vector<std::vector<double>> starts_from(const std::vector<ShapedLine>& best, Parameters parameters) {
   std::vector<std::vector<double>> starts;

@@ -22,7 +22,7 @@ namespace freshet {
 /// One run. The caller holds the writers' turn until it ends, so that records are not compared with newer ones.
 class RecordAudit {
  public:
-  /// What the turn guards.
+  /// The state that the writers' turn guards.
   struct Guarded {
     const std::optional<References>& references;
     const std::unordered_set<SegmentName>& in_flight;  ///< Written by puts that have no records yet.
@@ -32,7 +32,7 @@ class RecordAudit {
 
   /// Fails only when the medium does not answer: damage is a finding.
   Status run();
-  /// What the medium could not read, if anything: what is missing then may be there.
+  /// The records that the medium could not read, if any: a missing record may be one of them.
   const std::string& unread() const { return unread_; }
   /// Segments whose damage was found: their bytes need not be read.
   std::unordered_set<SegmentName> take_told() { return std::move(told_); }
@@ -43,7 +43,7 @@ class RecordAudit {
     std::optional<std::uint64_t> whole_bytes;
     std::optional<std::uint64_t> delta_bytes;
   };
-  /// What nobody needs, by writer.
+  /// Blobs that nobody needs, by writer.
   struct Sum {
     std::uint64_t count = 0;
     std::uint64_t bytes = 0;

@@ -73,7 +73,7 @@ class ClusterRepository::Impl {
   /// `bytes_of` is asked for what the home lacks.
   Result<VersionName> put(const Manifest& given, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                           const PutOptions& options, const StoreAtHome& store) const;
-  /// What the tries of one put have learned of where its tensors are not.
+  /// The providers at which the tries of one put did not find its tensors.
   struct NotAsked {
     std::map<std::string, Error> away;  ///< Providers, by id, of whom nothing is inherited now.
     /// Writers whose tensors were not where they were thought to be. The ancestor's record says where they are.
@@ -150,7 +150,7 @@ class ClusterRepository::Impl {
   mutable std::unordered_map<VersionId, VersionName> ids_ FRESHET_GUARDED_BY(mutex_);
   mutable std::unordered_map<VersionId, std::shared_ptr<const VersionRecord>> matched_ FRESHET_GUARDED_BY(mutex_);
   mutable std::vector<Undecided> undecided_ FRESHET_GUARDED_BY(mutex_);
-  /// Of the pins that were taken here. Its lease is one at all providers. Last, since its thread asks.
+  /// Renews the pins that were taken here, under one lease at all providers. Last, since its thread asks.
   mutable PinRenewal renewal_{[this](const PinLease& lease) { return renew_pins(lease); }};
 };
 

@@ -7,10 +7,10 @@
 ///
 /// One rule holds at every moment, whatever dies: **a segment that a live version names is stored, and known to be
 /// named where it is stored.** A put first makes its references durable with the providers of what it inherits, each
-/// under (version, attempt), and only then makes the version exist at its home. What dies between leaves references of
-/// an attempt that never came to its end. settle() finds these: it asks the home to say, for good, whether the attempt
-/// made the version; what it did not make it never will (Repository::settle_put), and so its references may go. The
-/// same rule lets a retired version's references go that its retirement could not reach.
+/// under (version, attempt), and only then makes the version exist at its home. A death between the two leaves
+/// references of an attempt that never came to its end. settle() finds these: it asks the home to say, for good,
+/// whether the attempt made the version; what it did not make it never will (Repository::settle_put), and so its
+/// references may go. The same rule lets a retired version's references go that its retirement could not reach.
 
 #include <cstdint>
 #include <optional>
@@ -71,7 +71,7 @@ class PutMachine {
 
   /// The first calls.
   std::vector<Call> start();
-  /// What follows from an answer to one of the calls, each of which is answered once.
+  /// The calls that follow from an answer. Each call is answered once.
   std::vector<Call> on_reply(const Call& call, const Reply& reply);
 
   /// True when nothing is outstanding any more.

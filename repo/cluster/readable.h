@@ -29,13 +29,14 @@ class ReadableRows {
   ReadableRows(const ClusterRepository::Impl& impl, const ClusterView& now, const MatchGraph& query,
                std::vector<bool> away);
 
-  /// The first `most` of the rows that can be read, in their order. Those left out are told of by notes(). Once.
+  /// The first `most` of the rows that can be read, in their order. notes() tells of the versions that were left out.
+  /// Once.
   std::vector<FoundRow> keep(const std::vector<FoundRow>& rows, std::size_t most);
   /// There were rows that it did not look at, since these are too many, and which may be among the first that can be
   /// read.
   bool has_stopped() const { return has_stopped_; }
-  /// What was left out, and why, and, with `more` or where it has stopped, that there may be others; none when nothing
-  /// was.
+  /// The versions that were left out, and why. With `more`, or where it has stopped, also that there may be others.
+  /// Empty if none was left out.
   std::vector<std::string> notes(bool more) const;
 
  private:

@@ -99,9 +99,9 @@ struct RestorePlace {
 /// model first, ancestors before their descendants, and otherwise the older versions first.
 std::vector<std::size_t> restore_order(std::span<const RestorePlace> places);
 
-/// Restores an exported version. It inherits the same segments as before the export. Of all versions that name a
-/// segment, the first restored one brings the segment's bytes. So versions may come in any order. Numbers and lineages
-/// are kept best if ancestors and smaller numbers come first.
+/// Restores an exported version. It inherits the same segments as before the export. The first restored version that
+/// names a segment brings the segment's bytes. So versions may come in any order. Numbers and lineages are kept best if
+/// ancestors and smaller numbers come first.
 ///
 /// Errors: invalid_argument (`tensors` is absent for a version with weights, or given for one without); corrupt (graph
 /// or bytes do not match the sheet's digests); failed_precondition (the version was retired here); already_exists

@@ -129,7 +129,7 @@ class LocalRepository final : public ProviderRepository {
   Result<RepositoryStat> stat() const override;
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 
-  /// What the parts share.
+  /// The common state of the parts.
   class Impl;
   class WritersTurn;
 
@@ -169,7 +169,7 @@ class LocalRepository::Impl {
   Status store_blobs(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
   void end(const PutInProgress& put);
   Status admit(Manifest& manifest, const PutOptions& options) const;
-  /// What one provider of several asks of a put besides (repo/local/provider.cc).
+  /// The further checks of a put at one provider of several (repo/local/provider.cc).
   Status admit_placed(const Manifest& manifest, const Placed& placed) const;
   Status add_registrar_records(Backend::Batch& batch) const FRESHET_REQUIRES(turn);
   /// It has been told of a placement: what is numbered and named is decided for all providers together.
@@ -182,7 +182,7 @@ class LocalRepository::Impl {
   Status commit_put(PutInProgress& put);
   /// REQUIRES: `committing` is true. `turn` is free while the batch is on its way.
   void commit_queued() FRESHET_REQUIRES(turn);
-  /// What the puts of a batch have taken so far.
+  /// The numbers and names that the puts of a batch have taken so far.
   struct Taken {
     std::uint64_t commit = 0;
     std::map<std::string, VersionNumber> high_water;  ///< By model.
@@ -253,7 +253,7 @@ class LocalRepository::Impl {
   std::atomic<bool> failed{false};  ///< The backend, in a write. Cleared under `turn`.
   /// Counts the batches that erased a segment's record: a put that saw what it inherits looks again when it changed.
   std::uint64_t erasures FRESHET_GUARDED_BY(turn) = 0;
-  /// What puts are writing now: their blobs have no record yet, and are not leftovers.
+  /// The segments that puts are writing now: their blobs have no record yet, and are not leftovers.
   std::unordered_set<VersionId> versions_in_flight FRESHET_GUARDED_BY(turn);
   std::unordered_set<SegmentName> segments_in_flight FRESHET_GUARDED_BY(turn);
   CondVar put_ended;  ///< With `turn`.

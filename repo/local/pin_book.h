@@ -32,10 +32,10 @@ class PinBook {
   /// The change that makes one more pin of the version.
   Result<Backend::Batch> add(const VersionName& name, const std::string& by, const PinTerms& terms)
       FRESHET_EXCLUDES(mutex_);
-  /// What takes one away. not_found: the version is not pinned by this holder.
+  /// The change that takes one away. not_found: the version is not pinned by this holder.
   Result<Backend::Batch> take(const VersionName& name, const std::string& by, const PinTerms& terms)
       FRESHET_EXCLUDES(mutex_);
-  /// What take() gave is written: wakes those who wait to retire.
+  /// The change of take() is written: wakes the calls that wait to retire.
   void tell_taken() FRESHET_EXCLUDES(mutex_);
 
   struct Holder {
@@ -43,7 +43,7 @@ class PinBook {
     std::optional<Time> until;  ///< Nothing for one that stays.
     std::uint64_t count = 0;    ///< 0 where their record is damaged.
   };
-  /// What a pin's record says; nothing when all its pins have ended.
+  /// The content of a pin's record; nothing when all its pins have ended.
   std::optional<Holder> holder_of(std::string by, std::string_view value) const FRESHET_EXCLUDES(mutex_);
   /// The holders of the version now.
   Result<std::vector<Holder>> holders_of(const VersionName& name) const;

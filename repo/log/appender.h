@@ -36,7 +36,7 @@ class Appender {
   Record end();
   /// True: the record does not stand, and will not, unless it is tried again.
   bool can_be_given_up() const { return !ticket_ && !may_come_; }
-  /// Of the last try that was answered.
+  /// The last answered try: when it began, and its trouble.
   Time start() const { return start_; }
   const std::optional<Error>& trouble() const { return trouble_; }
   Time next_tick() const { return due_; }

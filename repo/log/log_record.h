@@ -20,7 +20,8 @@ inline constexpr std::uint32_t kLogFormat = 1;
 /// Values beyond this are objects.
 inline constexpr std::size_t kInlineBytesMax = std::size_t{4} << 10;
 inline constexpr std::size_t kKeyBytesMax = std::size_t{4} << 10;
-/// Of one encoded record. A batch beyond kBatchBytesMax is refused; batches that wait share a record up to this size.
+/// The limit of one encoded record. A batch beyond kBatchBytesMax is refused; batches that wait share a record up to
+/// this size.
 inline constexpr std::size_t kRecordBytesMax = std::size_t{16} << 20;
 inline constexpr std::size_t kBatchBytesMax = std::size_t{8} << 20;
 inline constexpr std::size_t kBatchesMax = 1024;  ///< Of one record.

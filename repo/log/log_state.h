@@ -101,7 +101,7 @@ class BatchCheck {
   Status add(const Batch& batch, std::vector<ObjectName>* orphans = nullptr);
 
  private:
-  /// What added batches changed.
+  /// The changes by added batches.
   struct Layer {
     std::map<std::string_view, const Value*> values;  ///< Null: erased.
     std::map<ObjectName, std::int64_t> names;         ///< More or less than below.

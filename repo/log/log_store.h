@@ -74,7 +74,8 @@ class LogStore {
   /// Not found: none. An owner answers only while no other process can own the log; otherwise unavailable, also after
   /// it was replaced. Members that never owned it answer from the last record that they read: look() first.
   Result<std::optional<Value>> get(std::string_view key) const FRESHET_EXCLUDES(mutex_);
-  /// Whether get() would answer at this moment. Whoever keeps names that it read here asks this before it tells them.
+  /// Whether get() would answer at this moment. A caller that keeps names from here asks this before it answers with
+  /// them.
   Status check_current() const FRESHET_EXCLUDES(mutex_);
   /// corrupt or unsupported: this member can go on no more.
   std::optional<Error> error() const FRESHET_EXCLUDES(mutex_);

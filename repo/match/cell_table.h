@@ -10,7 +10,7 @@
 
 namespace freshet::detail {
 
-/// What a cell says: a number, and a flag beside it.
+/// The content of a cell: a number, and a flag beside it.
 struct Cell {
   std::uint32_t number = 0;
   bool flag = false;

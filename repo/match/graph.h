@@ -64,7 +64,7 @@ class MatchGraph {
         .subspan(parts_.input_starts[vertex], parts_.input_starts[vertex + 1] - parts_.input_starts[vertex]);
   }
   const Parts& parts() const { return parts_; }
-  /// Of all vertices: the longest prefix that a match can have.
+  /// The sum over all vertices: the longest prefix that a match can have.
   const LcpSize& whole() const { return whole_; }
 
  private:

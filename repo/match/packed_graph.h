@@ -32,7 +32,7 @@ inline bool same(const SlotId& left, const SlotId& right) {
   return first_half(left) == first_half(right) && second_half(left) == second_half(right);
 }
 
-/// One piece of memory: this, then the slots, then where each one's inputs begin, then these. Who looks for a slot in
+/// One piece of memory: this, then the slots, then where each one's inputs begin, then these. A search for a slot in
 /// many graphs waits for memory, so there is nothing between.
 class PackedGraph {
  public:
@@ -48,13 +48,13 @@ class PackedGraph {
     return {starts + count_ + 1 + starts[vertex], starts[vertex + 1] - starts[vertex]};
   }
   std::optional<std::uint32_t> find(const SlotId& slot) const;
-  /// Of where find() will look.
+  /// Prefetches the place where find() will look.
   void prefetch(const SlotId& slot) const { __builtin_prefetch(first_slot() + guess(slot)); }
   /// The same slots: the same architecture, as far as matching goes.
   bool same_slots(const PackedGraph& other) const {
     return count_ == other.count_ && std::memcmp(first_slot(), other.first_slot(), count_ * sizeof(SlotId)) == 0;
   }
-  /// Of the set of slots.
+  /// The digest of the set of slots.
   std::uint64_t hash() const { return hash_; }
   std::size_t memory_bytes() const { return bytes_for(count_, input_starts()[count_]); }
 

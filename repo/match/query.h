@@ -63,7 +63,7 @@ struct MatchAnswer {
   /// not retired until then. With several providers, the latest of their commits. There, a commit is a time in
   /// microseconds since 1970, by the clock of its provider.
   std::uint64_t as_of = 0;
-  /// What the answer lacks; used with several providers only. There is one text for each provider that did not answer:
+  /// The gaps of the answer; used with several providers only. There is one text for each provider that did not answer:
   /// no row is about a version of this provider. If MatchQuery::readable is set, the answer also lacks each version
   /// that has a part at such a provider. One more text names the first version of this kind, and counts the others.
   std::vector<std::string> without;

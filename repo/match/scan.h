@@ -29,7 +29,7 @@ class MarkScan {
     std::uint32_t group = 0;
     std::uint32_t weight = 0;  ///< At most.
   };
-  /// Those that may weigh from `least` to `most`, ascending by number. False when there are more than `limit`.
+  /// The groups that may weigh from `least` to `most`, ascending by number. False when there are more than `limit`.
   bool find(std::uint64_t least, std::uint64_t most, std::size_t limit, std::pmr::vector<Candidate>& found) const;
 
  private:
@@ -42,7 +42,7 @@ class MarkScan {
   using Sums = std::array<std::uint64_t, kBits>;
   template <unsigned kBits>
   Sums<kBits> sums_of(const MarkBlock& block) const;
-  /// Of which groups the sum is at least that.
+  /// The groups with a sum of at least that.
   template <unsigned kBits>
   static std::uint64_t at_least(const Sums<kBits>& sums, std::uint64_t least);
   template <unsigned kBits>

@@ -133,7 +133,7 @@ class Search {
   std::uint64_t without(const Question& question);
   bool too_little(std::uint32_t index, std::uint64_t most) const;
   void weigh_batch(std::span<const std::uint32_t> batch, std::size_t number, std::uint64_t open_weight);
-  /// What of the open layers a group has that has `number`; 0 when that is too little for a row. Says nothing of a
+  /// The weight of the open layers that group `number` has; 0 when that is too little for a row. Says nothing of a
   /// group that was weighed before.
   std::uint64_t weigh(std::uint32_t index, const PackedGraph& graph, std::size_t number, std::uint64_t open_weight);
   /// Nobody unseen weighs more than the worst row.
@@ -166,7 +166,7 @@ class Search {
   std::pmr::vector<std::uint64_t> above_;  ///< For each shared layer, itself and those that need it.
   std::pmr::vector<std::uint64_t> below_;  ///< For each, itself and those that it needs.
   std::pmr::vector<std::uint64_t> open_;   ///< Those that are not ruled out.
-  /// Those whose weight has a bit, for each bit that one has; none where there are too many.
+  /// For each bit, the layers whose weight has this bit; none where there are too many.
   std::pmr::vector<std::uint64_t> weight_planes_;
   std::size_t planes_ = 0;
   std::pmr::vector<std::uint64_t> counted_;  ///< Those that weigh something.

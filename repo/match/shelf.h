@@ -121,7 +121,7 @@ struct TagSet {
   std::uint32_t versions = 0;
 };
 
-/// What the versions of a process have in common.
+/// The common parts of the versions of a process.
 struct Life {
   RunId run;
   std::uint64_t incarnation = 0;
@@ -145,15 +145,15 @@ inline double bound_of(double quality) {
   return std::max(quality, std::numeric_limits<double>::lowest());
 }
 
-/// What the versions of a group have at most, close together for whoever goes through many groups.
+/// The most that versions of a group have, close together for a pass over many groups.
 struct GroupBound {
   double quality = bound_of(kNoQuality);  ///< As bound_of() has it.
   std::uint64_t commit = 0;
   std::uint64_t marks = 0;  ///< mark_of() all of its slots.
 };
 
-/// The marks of 64 groups the other way round: for each mark, which of them have it. Who must look at most of the
-/// groups weighs 64 of them at a time (repo/match/scan.h).
+/// The marks of 64 groups the other way round: for each mark, which of them have it. A search that must look at most of
+/// the groups weighs 64 of them at a time (repo/match/scan.h).
 struct MarkBlock {
   static constexpr std::uint32_t kGroups = 64;
   std::array<std::uint64_t, 64> groups_with = {};  ///< By mark: a bit for each group.

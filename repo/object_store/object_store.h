@@ -79,7 +79,7 @@ std::string_view name_of(Created created);
 
 struct Creation {
   Created outcome = Created::unsettled;
-  /// Of `unsettled` and `refused`: why. Otherwise its message is empty.
+  /// The reason of `unsettled` and `refused`. Otherwise its message is empty.
   Error error = Error(Code::unavailable, "");
 };
 

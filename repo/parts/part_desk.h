@@ -48,7 +48,7 @@ class PartDesk final : public PartPuts {
 
  private:
   class OpenPut;
-  /// What keeps a put from ending by time.
+  /// Keeps a put from ending by time.
   class Use;
 
   Result<std::shared_ptr<Use>> use(const PutToken& token) FRESHET_EXCLUDES(mutex_);

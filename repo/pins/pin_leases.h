@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Pins that end with their client. Such a pin names a lease: a random number of the client. A living client renews its
-/// lease. If a lease was not renewed for kPinLease, its pins no longer count. A pin's record says that it has a lease,
-/// and not when the lease was renewed. So a repository that is opened again gives every lease its whole lifetime, and
-/// needs no clock of another process or another boot. A renewal writes nothing.
+/// Pins that end with their client. A pin of this kind names a lease: a random number of the client. A living client
+/// renews its lease. If a lease was not renewed for kPinLease, its pins no longer count. A pin's record says that it
+/// has a lease, and not when the lease was renewed. So a repository that is opened again gives every lease its whole
+/// lifetime, and needs no clock of another process or another boot. A renewal writes nothing.
 ///
 /// PinLeases is the book of the leases' renewals, without a clock. PinRow is the stored form of one holder's pins.
 /// Private to this room.

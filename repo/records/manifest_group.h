@@ -19,10 +19,11 @@
 
 namespace freshet {
 
-/// What a group has on the disk, or will have after a batch. One thread at a time; decoded entries live as long as it.
+/// The entries of a group on the disk, or as they will be after a batch. One thread at a time; decoded entries live as
+/// long as it.
 class ManifestGroup {
  public:
-  /// `batch`: changes that are to be seen already; may be null. What the medium lost hides no other entry.
+  /// `batch`: changes that are to be seen already; may be null. A lost entry hides no other entry.
   static Result<ManifestGroup> load(const Backend& backend, std::uint64_t number, const Backend::Batch* batch);
 
   std::uint64_t number() const { return number_; }
@@ -34,7 +35,7 @@ class ManifestGroup {
   /// Not proved. corrupt when it, or one that it is based on, is missing or damaged.
   Result<const UnprovedManifest*> decode(std::uint32_t entry);
 
-  /// What the entry is based on, if anything.
+  /// The entry that this entry is based on, if any.
   Result<std::optional<std::uint32_t>> base_of(std::uint32_t entry) const;
   /// The entries that are based on this one, and how long each is. Damaged ones are none's.
   std::map<std::uint32_t, std::size_t> based_on(std::uint32_t entry) const;

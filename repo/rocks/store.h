@@ -49,7 +49,7 @@ struct RocksStore {
   /// Before something is erased: gives the reserve up where the disk has less room than that takes. False when there is
   /// too little all the same.
   bool make_room(std::uint64_t bytes);
-  /// What is in the log alone, and is to be written out yet.
+  /// The bytes that are in the log alone, and will be written out.
   std::uint64_t bytes_in_memory() const;
   /// Lays the reserve by, where the disk has room for it and for some puts besides.
   void lay_by_reserve();
@@ -65,7 +65,7 @@ struct RocksStore {
   rocksdb::ColumnFamilyHandle* blobs = nullptr;     ///< Heads, and the payloads of small puts.
   rocksdb::ColumnFamilyHandle* payloads = nullptr;  ///< Chunks. Written by taking in table files alone.
   std::atomic<std::uint64_t> tables{0};
-  /// What happened in the database's own threads.
+  /// Events in the database's own threads.
   struct Events {
     std::atomic<bool> stopped{false};  ///< A table could not be written out, which no writer was told of.
     std::atomic<bool> damaged{false};  ///< A table could not be compacted, since it is damaged.
@@ -107,7 +107,7 @@ Result<DiskUse> disk_use_of(const RocksStore& store);
 /// damaged file moves to another one, and where that cannot be, the file stays and `store.left` says so.
 Status reclaim_space(RocksStore& store);
 
-/// What the heads say that there is.
+/// The blobs and bytes by their heads.
 struct LiveBlobs {
   struct Blob {
     std::string key;

@@ -42,9 +42,9 @@ struct RemoteRepositoryOptions {
   /// that fails, they go through the owner; after a failure this is not tried for a minute or longer.
   bool direct = true;
   std::shared_ptr<SignedObjects> signed_objects = nullptr;  ///< Sends these requests; null: over HTTP.
-  /// The key of the shared record that tells one repository from others, empty for none. Whoever answers at the address
-  /// when a broken connection is made anew must have there what was there before, or else it is `unavailable`: another
-  /// server that listens at the address meanwhile is asked and told nothing.
+  /// The key of the shared record that tells one repository from others, empty for none. When a broken connection is
+  /// made anew, the server at the address must have the same repository as before, or else the call is `unavailable`:
+  /// another server that listens at the address meanwhile is asked and told nothing.
   std::string known_by = "";
 
   // For a repository with an owner and standbys (served_owner.h). Where the first address is of one of them, a broken

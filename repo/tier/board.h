@@ -105,7 +105,8 @@ struct Board {
   std::uint64_t queued_files;
   std::uint64_t
       made;  ///< What the first tier's `.freshet-made` says; 0: not made yet. Tiers that were made anew count anew.
-  /// What could not be copied as it was: identity_key() at that number modulo kRefusals. A lost one costs a wait.
+  /// Files that could not be copied as they were: identity_key() at that number modulo kRefusals. A lost one costs a
+  /// wait.
   std::uint64_t refusals[kRefusals];
   /// Copies that were made lately: identity_key() at that number modulo kRefusals. A lost one is found later.
   std::uint64_t copies_made[kRefusals];

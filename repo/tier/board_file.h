@@ -59,7 +59,7 @@ FileDescriptor begin_run(const BoardFile& file);
 
 /// Wakes whoever waits for a copy: to look again.
 void tell_change(Board& board);
-/// Whoever opens that path is to look for a copy first.
+/// A program that opens that path looks for a copy first.
 void hint_path(Board& board, const std::string& path);
 /// For a file that the keeper cannot open. A program that waits for its copy goes on with the source.
 void refuse_unopened(Board& board, const std::string& path);

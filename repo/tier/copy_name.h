@@ -45,7 +45,7 @@ inline constexpr std::size_t kNameBytes = 2 + 1 + 16 + 1 + 16 + 1 + 16 + 1 + 8 +
 /// "xx/" and the name.
 inline constexpr std::size_t kCopyPathBytes = 3 + kNameBytes;
 
-/// What begins so is unfinished, or the tier's own; it is never served.
+/// A name that begins so is unfinished, or the tier's own; it is never served.
 inline constexpr char kOwnPrefix[] = ".freshet-";
 
 /// The mode of every copy, by which the reader recognises one at once.
@@ -56,7 +56,7 @@ inline bool is_own_folder(const struct stat& folder, std::uint32_t user) {
   return S_ISDIR(folder.st_mode) && folder.st_uid == user && (folder.st_mode & 022) == 0;
 }
 
-/// What that user's finished copy of a file looks like, as far as it can be told without reading it.
+/// Tells that user's finished copy of a file, as far as that is possible without reading it.
 inline bool is_finished_copy(const struct stat& copy, const Identity& source, std::uint32_t user) {
   return copy.st_mode == (S_IFREG | kCopyMode) && copy.st_uid == user &&
          static_cast<std::uint64_t>(copy.st_size) == source.size && copy.st_mtim.tv_sec == source.mtime &&

@@ -71,7 +71,7 @@ using GoesOn = std::function<bool(std::uint64_t bytes)>;
 /// Reads a copy again and compares it with its digest. With `goes_on` it reads the disk, where its file system can, and
 /// leaves the kernel's cache to others.
 CopyCheck check_copy(const std::string& tier, const Identity& identity, const GoesOn& goes_on = {});
-/// Removes a copy, and the link that leads to it. Who has it open keeps it. What is no file stays.
+/// Removes a copy, and the link that leads to it. A program that has it open keeps it. Entries that are no files stay.
 Status remove_copy(const std::string& tier, const Identity& identity);
 /// The source's path as the copy's note has it; "" when it has none.
 std::string source_of_copy(const std::string& tier, const Identity& identity);

@@ -32,7 +32,7 @@ class HostClaim final : public Directory::Claim {
   void swap_current(const CurrentVersion& expected, const CurrentVersion& desired, Directory::SwapDone done) override;
 
  private:
-  /// What is open in one folder. Immutable.
+  /// The claim in one folder. Immutable.
   struct Held {
     HostFolder::Descriptor folder;
     ParentsDescriptor lock;

@@ -32,8 +32,8 @@ class FolderFeed {
   FolderFeed(std::string folder, Options options);
 
   /// Waits for the next version that is whole and reads it; null at the deadline, or when `stop` (a descriptor, or -1)
-  /// is readable. The weights are valid until the next call. An error is of one version, told once. That version is
-  /// looked at again, and comes when it can be read after all, unless a later one came before it.
+  /// is readable. The weights are valid until the next call. An error is of one version, told once. The feed looks at
+  /// that version again. The version comes when it can be read after all, unless a later one came before it.
   Result<const FolderWeights*> next(Time deadline, int stop);
 
  private:

@@ -75,7 +75,7 @@ class WeightFolderReader {
 
   /// The newest version that is there: what `latest` names, or else the highest number. not_found when there is none.
   Result<VersionNumber> latest() const;
-  /// Those that are there, ascending.
+  /// The numbers that are there, ascending.
   Result<std::vector<VersionNumber>> versions() const;
   /// Brings `weights` (new, or an earlier version read from this folder) to that version: by deltas where they lead
   /// there from what it has, otherwise from the newest whole version on. When it fails, `weights` has to be read anew:
@@ -83,7 +83,7 @@ class WeightFolderReader {
   /// meanwhile. corrupt names the version and the tensor; unsupported an encoding that is not known here.
   Status read(VersionNumber number, FolderWeights& weights) const;
 
-  /// What a version's files look like from outside, without their content: equal as long as nobody writes to them.
+  /// The state of a version's files from outside, without their content: equal as long as nobody writes to them.
   std::string look_of(VersionNumber number) const;
 
   const std::string& folder() const { return folder_; }

@@ -38,7 +38,7 @@ class GroupMachine {
     Claims claims;
     Peer peer;
   };
-  /// What its owner has to do.
+  /// The actions for its owner.
   struct Send {
     Rank to = 0;
     Message message;

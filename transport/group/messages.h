@@ -16,7 +16,7 @@ namespace freshet::group {
 
 using Rank = std::uint32_t;
 
-/// What ranks have to agree upon before they begin: "ranks" and "4", "model" and "net", a digest of the tensors.
+/// The claims that ranks agree upon before they begin: "ranks" and "4", "model" and "net", a digest of the tensors.
 using Claims = std::vector<std::pair<std::string, std::string>>;
 
 /// The claim that has the job's name: where it differs, two jobs met.

@@ -40,7 +40,7 @@ inline constexpr std::uint32_t kBehindMax = 1U << 24;  ///< Followers that are c
 /// The default time after which a silent member of the group has lapsed.
 inline constexpr Duration kMembershipDefault = std::chrono::seconds(2);
 inline constexpr VersionNumber kNumberMax = VersionNumber{1} << 62;
-/// What a Hello may claim to have seen; leaves room to number above it.
+/// The greatest number that a Hello may claim to have seen; it leaves room for numbers above it.
 inline constexpr VersionNumber kHighestSeenMax = VersionNumber{1} << 61;
 /// The largest number that the publisher accepts from a Hello if the directory has no number of the model (it may have
 /// lost it). If the directory has a number, that number counts more than any peer's.

@@ -27,9 +27,9 @@ class Output {
   /// disk) must not end it. The line is lost, stderr says so once, and lost_lines() counts it.
   bool outlives_full_disk = false;
 
-  /// Prints one of the two: the object as a line, or the text, which may have several (a newline is added). What of
-  /// either could command a terminal is made harmless.
-  /// cancelled when the reader of stdout went away: closed() is then true and the program ends quietly.
+  /// Prints one of the two: the object as a line, or the text, which may have several (a newline is added). Characters
+  /// of either that could command a terminal are made harmless. cancelled when the reader of stdout went away: closed()
+  /// is then true and the program ends quietly.
   Status emit(const Json& object, std::string_view text);
 
   /// The same with lines of text alone; no newline is added.

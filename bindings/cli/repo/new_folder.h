@@ -15,7 +15,7 @@ class NewFolder {
   explicit NewFolder(const std::string& place);
 
   /// Removes the repository that came into being there since, with the folders that were made for it, unless it has a
-  /// version or belongs to providers by now, or somebody has it open. What was there before stays.
+  /// version or belongs to providers by now, or somebody has it open. Files that were there before stay.
   void remove_unused() const;
 
  private:

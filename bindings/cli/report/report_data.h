@@ -14,7 +14,7 @@
 namespace freshet::cli {
 
 inline constexpr std::size_t kReportVersionsMax = 5000;
-/// Of graphs and owner maps, as they stand in the page.
+/// The bytes of graphs and owner maps in the page.
 inline constexpr std::size_t kReportDetailBytesMax = std::size_t{2} << 20;
 
 struct ReportData {

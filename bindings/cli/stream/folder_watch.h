@@ -40,7 +40,7 @@ class FolderWatch {
     std::string name;
     std::int64_t modified_ns = 0;
   };
-  /// Those that are there and were not handed out, oldest first.
+  /// The files that are there and were not handed out, oldest first.
   std::vector<File> waiting() const;
   /// Not to be handed out as it is now.
   void pass_over(const std::string& name);
@@ -52,8 +52,8 @@ class FolderWatch {
   void look_again(const std::string& path);
 
  private:
-  /// What tells one content of a file from another without reading it. An index's is of its parts too, a folder's of
-  /// all its files.
+  /// Tells one content of a file from another without reading it. An index's is of its parts too, a folder's of all its
+  /// files.
   struct Stamp {
     std::uint64_t inode = 0;
     std::int64_t bytes = -1;

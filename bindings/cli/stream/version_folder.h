@@ -29,7 +29,8 @@ class VersionWriter {
   Status remove_old(const std::string& model);
 
  protected:
-  /// `keep`: so many versions, the newest ones, stay; nothing: all of them. What the folder's `latest` names stays too.
+  /// `keep`: so many versions, the newest ones, stay; nothing: all of them. The version that the folder's `latest`
+  /// names stays too.
   explicit VersionWriter(std::optional<std::uint64_t> keep) : keep_(keep) {}
 
  private:
@@ -59,8 +60,8 @@ class VersionFolder final : public VersionWriter {
   std::string folder_;
 };
 
-/// A folder of weight_vNNNNNN (transport/file/weight_folder.h), with deltas where a version follows the one before.
-/// What a kept delta leads from is kept too.
+/// A folder of weight_vNNNNNN (transport/file/weight_folder.h), with deltas where a version follows the one before. The
+/// base of a kept delta is kept too.
 class WeightVersionFolder final : public VersionWriter {
  public:
   static Result<std::unique_ptr<VersionWriter>> open(const std::string& folder, std::size_t full_every,

@@ -40,7 +40,7 @@ Result<std::string> reader_library();
 /// The `total` line: what `board` counted since `before` was read; all of it when `before` is nullptr.
 Json total_of(const tier::Board& board, const tier::Counters* before);
 
-/// What goes wrong with tiers and sources while somebody runs. One thread at a time.
+/// The troubles of tiers and sources during a run. One thread at a time.
 class Troubles {
  public:
   /// Counts from now on. REQUIRES: the board outlives it.

@@ -21,7 +21,7 @@ std::optional<std::uint64_t> step_of_checkpoint(std::string_view path);
 /// to do. Whether the weights are whole is not looked at.
 Result<std::string> weights_of_checkpoint(const std::string& folder);
 
-/// What a file says of its training.
+/// A file's facts of its training run.
 struct TrainingFacts {
   std::uint64_t step = 0;
   Metrics metrics;

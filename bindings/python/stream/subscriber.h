@@ -127,8 +127,8 @@ class SubscriberHandle {
   /// The newest; unavailable says why there is none. Snapshots of one version share one pin.
   Pin snapshot();
   Pin snapshot_at_least(VersionNumber version, std::optional<double> timeout_seconds);
-  /// What was current when the call began, or newer: the publisher is asked. Where nobody publishes the model any more,
-  /// what is served.
+  /// The version that was current when the call began, or a newer one: the publisher is asked. Where nobody publishes
+  /// the model any more, what is served.
   Pin current_snapshot(std::optional<double> timeout_seconds);
   Pin next(std::optional<double> timeout_seconds);
   VersionNumber version() const;

@@ -32,7 +32,7 @@ struct Need {
   std::vector<Tensor> unknown;  ///< Of these, what the provider does not know to be named; ascending by segment.
 };
 
-/// What a provider was told of a put or a version that is not there.
+/// References at a provider for a put or a version that is not there.
 struct StrayReference {
   std::size_t provider = 0;
   VersionId version;

@@ -31,10 +31,11 @@ class Catalog {
   using Versions = std::map<VersionNumber, Entry>;
 
   /// Reads all rows, and no segments. Numbers that are given, which only puts ask for, are read in an owner's. A
-  /// damaged row keeps its place under its name; it hides no other one. What the medium lost itself is in unread().
+  /// damaged row keeps its place under its name; it hides no other one. unread() has the records that the medium itself
+  /// lost.
   static Result<Catalog> load(const Backend& backend);
 
-  /// What is known of all segments together.
+  /// The sums over all segments.
   struct Segments {
     std::uint64_t count = 0;
     std::uint64_t bytes = 0;
@@ -55,7 +56,7 @@ class Catalog {
   void replace(const VersionName& name, VersionRow row);
   /// The segment is stored as a delta onto `base`, or as it is. One that is erased may keep its base.
   void set_base(const SegmentName& segment, const std::optional<SegmentName>& base);
-  /// What it is a delta onto. A version that needs a segment needs its base too.
+  /// The base of its delta. A version that needs a segment needs its base too.
   std::optional<SegmentName> base_of(const SegmentName& segment) const;
 
   /// The named version, or the newest for number 0; not one that was retired. not_found says so, or what is there
@@ -112,7 +113,7 @@ class Catalog {
 };
 
 /// Erases the blobs that a crash, or a put that failed, left: no segment record names them, and they are not `in_use`.
-/// What retired versions wrote is left for gc(), which says what it erases.
+/// The bytes of retired versions are left for gc(), which says what it erases.
 Status remove_leftover_blobs(Backend& backend, const Catalog& catalog,
                              const std::function<bool(std::string_view key)>& in_use);
 

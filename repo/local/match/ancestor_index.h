@@ -23,8 +23,9 @@
 
 namespace freshet {
 
-/// Any thread asks. Whoever changes which versions there are holds the writers' turn, and tells the index after the
-/// catalog and before the turn ends; a retirement tells it before as well, so that no answer names what is gone.
+/// Any thread asks. A writer that adds or removes versions holds the writers' turn, and tells the index after the
+/// catalog and before the turn ends. A retirement tells it before as well, so that no answer names a version that is
+/// gone.
 class AncestorIndex {
  public:
   AncestorIndex(Backend& backend, const LockedCatalog& known, const StoredArchitectures& architectures)
@@ -51,7 +52,7 @@ class AncestorIndex {
   void catch_up(std::uint64_t commit, const std::vector<StoredVersion>& before);
 
   KeptGraphs kept_graphs() const;
-  /// Of architectures that a batch brought.
+  /// The graphs of architectures that a batch brought.
   void keep_graphs_of(const std::vector<std::shared_ptr<const Architecture>>& architectures) FRESHET_EXCLUDES(keeping_);
 
  private:
@@ -62,8 +63,8 @@ class AncestorIndex {
   /// more.
   bool is_readable(const MatchRow& row) FRESHET_EXCLUDES(proved_mutex_);
   std::shared_ptr<const MatchGraph> graph_of(const Architecture& architecture);
-  /// What a match looks at of a stored architecture. Its digest shows that it passed all checks when it was put, so
-  /// they are not made again: making the index would be mostly that.
+  /// The parts of a stored architecture that a match looks at. Its digest shows that it passed all checks when it was
+  /// put, so they are not made again: making the index would be mostly that.
   Result<std::shared_ptr<const MatchGraph>> stored_graph(const Digest& digest, ConfigHashes& configs) const;
   /// The kept graphs that somebody needs, those of `live`, when the others take more than half of the room; and with
   /// what had to be made anew.

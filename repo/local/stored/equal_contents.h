@@ -52,7 +52,7 @@ class EqualContents {
 
   const Backend& backend_;
   const StoredSegments& segments_;
-  /// Of each content one segment; it may have been retired. Nothing before a put first asks for it.
+  /// One segment for each content; it may have been retired. Nothing before a put first asks for it.
   std::optional<std::unordered_map<Digest, Known>> known_;
 };
 

@@ -44,7 +44,7 @@ class StoredManifests {
   Status for_each_owner_map(const Each& each) const;
 
  private:
-  /// That the manifest is the one that the row names. It has no architecture yet.
+  /// Checks that the manifest is the one that the row names. It has no architecture yet.
   using Prove =
       std::function<Result<Manifest>(const VersionName& name, const VersionRow& row, const UnprovedManifest&)>;
   Status for_each_decoded(const Prove& prove, const Each& each) const;

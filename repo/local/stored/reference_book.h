@@ -31,10 +31,10 @@ class ReferenceBook {
   /// Nothing before need(), and after forget().
   const std::optional<References>& counts() const { return counts_; }
   std::optional<References>& counts() { return counts_; }
-  /// What was counted may be wrong: the next need() counts anew.
+  /// The counts may be wrong: the next need() counts anew.
   void forget() { counts_.reset(); }
 
-  /// What retiring a version lets go of.
+  /// The segments and architectures that a retirement lets go of.
   struct Release {
     bool known = false;  ///< False where damage hides what versions name.
     std::vector<SegmentName> segments;

@@ -39,7 +39,7 @@ class StoredSegments {
   std::optional<SegmentName> base_of(const SegmentName& segment) const;
   /// The segments, and those that they are deltas onto, each once, ascending: what must stay for them to be read.
   std::vector<SegmentName> with_bases(std::vector<SegmentName> segments) const;
-  /// What the record under this key says; nothing when there is no such record.
+  /// The size in the record under this key; nothing when there is no such record.
   Result<std::optional<std::uint64_t>> bytes_of_record(const std::string& key) const;
 
   /// Reads all records into the catalog, unless that was done. An owner's are read when he opens the repository.
@@ -68,7 +68,7 @@ class StoredSegments {
   mutable std::shared_ptr<const Rebuilt> rebuilt_ FRESHET_GUARDED_BY(rebuilt_mutex_);
 };
 
-/// What is stored must be the same bytes wherever a segment is named; corrupt says how they differ.
+/// A segment has the same bytes wherever it is named; corrupt says how they differ.
 Status check_same(const SegmentRow& stored, const SegmentRow& named);
 
 }  // namespace freshet

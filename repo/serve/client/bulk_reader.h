@@ -35,7 +35,7 @@ struct BulkPart {
   Digest digest;
 };
 
-/// What a server lent, as its client understood it.
+/// The lease of a server, as its client understood it.
 struct BulkLease {
   protocol::SessionId session = 0;
   channel::LeaseId lease = 0;

@@ -60,7 +60,7 @@ class DirectLine {
 
   bool may_try() const FRESHET_EXCLUDES(mutex_);
   bool is_proven() const FRESHET_EXCLUDES(mutex_);
-  /// What sends requests, once there are some. Null: nothing does here.
+  /// The sender of requests, once there are some. Null: there is none here.
   std::shared_ptr<SignedObjects> objects() FRESHET_EXCLUDES(mutex_);
   /// Takes the owner's refusal to sign: where it signs nothing, this is not tried again. An owner of an older build
   /// answers unsupported, or that only an operator may ask what it does not know.

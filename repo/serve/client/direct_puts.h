@@ -23,7 +23,7 @@ namespace freshet::rpc {
 class DirectPuts {
  public:
   using BytesOf = std::function<Result<Bytes>(std::uint32_t tensor)>;
-  /// What the owner is asked.
+  /// The question to the owner.
   struct Owner {
     std::function<Result<std::vector<std::uint32_t>>()> wanted;
     /// unsupported: the repository is in no store.
@@ -32,8 +32,8 @@ class DirectPuts {
   /// `line` outlives the object.
   explicit DirectPuts(DirectLine& line) : line_(line) {}
 
-  /// What it could bring. The put asks `bytes_of` again for the others, also for those whose bytes are not the
-  /// manifest's.
+  /// The tensors that it could bring. The put asks `bytes_of` again for the others, also for those whose bytes are not
+  /// the manifest's.
   std::vector<BroughtTensor> bring(const Manifest& manifest, const Repository::PutOptions& options,
                                    const BytesOf& bytes_of, const Owner& owner);
 

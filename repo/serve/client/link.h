@@ -68,7 +68,7 @@ class Link : public std::enable_shared_from_this<Link> {
   }
   bool is_dead() const FRESHET_EXCLUDES(mutex_);
   const std::string& address() const { return address_; }
-  /// What the server said of itself.
+  /// From the Welcome of the server.
   std::uint64_t session() const { return session_; }
   const std::string& host() const { return host_; }
   Standing standing() const { return standing_; }

@@ -38,7 +38,7 @@ class OwnerSearch {
     Duration source = std::chrono::seconds(3);
     Duration source_pause = std::chrono::seconds(1);  ///< Between questions to the source.
   };
-  /// What stays of one search for the next.
+  /// The results of one search that the next one uses.
   struct Known {
     bool moves = false;  ///< An owner with standbys, or a standby, answered once.
     std::optional<ServedOwner> owner;

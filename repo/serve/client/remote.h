@@ -27,7 +27,7 @@
 
 namespace freshet::rpc {
 
-/// Of what takes as long as it takes while the server says that it is at work.
+/// The wait for a long call: as long as the server says that it is at work.
 inline constexpr Duration kLong = std::chrono::hours(24);
 
 class RemoteRepository final : public ProviderRepository, private PartPuts {
@@ -164,7 +164,7 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   // What the server wants, unless it answers something else meanwhile, which is the result then.
   Result<std::optional<Response>> send_tensors(Conversation& conversation, const Invitation& invitation,
                                                const PutSource& source) const;
-  /// What an upload may send, and how far it is.
+  /// An upload's window, and its progress.
   struct Sending {
     std::uint64_t credit = 0;
     std::uint64_t offset = 0;

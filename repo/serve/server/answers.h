@@ -30,7 +30,7 @@ class RecordCache {
   std::list<std::shared_ptr<const VersionRecord>> recent_ FRESHET_GUARDED_BY(mutex_);
 };
 
-/// What came out: a reply, or the upload that a put needs first.
+/// The outcome: a reply, or the upload that a put needs first.
 struct Outcome {
   Encoded reply;
   std::shared_ptr<Upload> upload;
@@ -46,7 +46,7 @@ struct Answering {
   std::function<void(Encoded progress)> progress;
 };
 
-/// What a client without the right to a question is told: "retire: this needs operator rights; …". Where a server has
+/// The error for a client without the right to a question: "retire: this needs operator rights; …". Where a server has
 /// no keys, whoever can connect has all of them.
 Error lacking(const Terms& terms);
 

@@ -17,7 +17,7 @@
 
 namespace freshet::rpc {
 
-/// What an Upload is for: its plan().
+/// The plan of an Upload.
 class UploadPlan {
  public:
   virtual ~UploadPlan() = default;
@@ -25,7 +25,7 @@ class UploadPlan {
   virtual Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload) const = 0;
 };
 
-/// What stays of a Put while its tensors come.
+/// The parts of a Put that stay while its tensors come.
 struct PutPlan final : UploadPlan {
   Outcome store(ProviderRepository& repository, std::uint64_t request, const Upload& upload) const override;
 

@@ -11,8 +11,8 @@
 /// Bytes are read into staging memory, of which there is a fixed amount: one block of consecutive pieces after another,
 /// a few of them ahead of what is being sent, on threads of their own. A block's memory comes back when the channel has
 /// sent it. Where there is no memory, a fetch waits for that of others; no session, and no key, can have more than
-/// half. Whoever does not take what was read for him loses his connection, so that nobody can keep what he does not
-/// use.
+/// half. A client that does not take the bytes that were read for it loses its connection, so that no client can keep
+/// memory that it does not use.
 
 #include <array>
 #include <cstdint>
@@ -119,7 +119,7 @@ class ReadDesk final : public channel::FetchSource {
     std::size_t parts = 0;
     std::uint64_t staged = 0;
   };
-  /// What the sessions of its key have together; without a key, what it has itself.
+  /// The sum over the sessions of its key; without a key, over its own.
   Session sum_of_key(const Session& session) const FRESHET_REQUIRES(mutex_);
   std::optional<Error> why_no_lease(const Session& session, std::size_t parts) const FRESHET_REQUIRES(mutex_);
   enum class Step : std::uint8_t { waiting, reading, ready, sent };

@@ -197,7 +197,7 @@ class ServerMachine {
   std::uint64_t upload_bytes() const { return upload_bytes_; }
 
  private:
-  /// What the clients of a key have together.
+  /// The sums over the clients of a key.
   struct Share {
     std::size_t clients = 0;
     std::size_t calls = 0;
@@ -226,7 +226,7 @@ class ServerMachine {
     Time moved{};
     Time begun{};  ///< When its client was invited.
   };
-  /// What a worker was given, and has not finished. At most one for a ticket.
+  /// A job that a worker has and has not finished. At most one for a ticket.
   struct Job {
     std::string owner;
     std::uint64_t question_bytes = 0;  ///< Counted in question_bytes_.

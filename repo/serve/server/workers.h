@@ -23,7 +23,7 @@ namespace freshet::rpc {
 class Workers {
  public:
   Workers() = default;
-  /// What was not begun is dropped; what was is waited for.
+  /// Jobs that have not begun are dropped; the end waits for the others.
   ~Workers();
   /// At most `of_one_owner` of the threads (0: all) work for one owner at a time. unavailable when the system has no
   /// more threads.

@@ -34,7 +34,7 @@ inline constexpr std::uint32_t kProtocolVersion = 4;
 inline constexpr std::size_t kMessageBytesMax = std::size_t{192} << 20;
 inline constexpr std::size_t kTextBytesMax = std::size_t{1} << 16;
 inline constexpr std::size_t kRangesMax = std::size_t{1} << 16;
-/// Of one AskBytes; whoever wants more asks more often.
+/// The limit of one AskBytes; a client that wants more asks more often.
 inline constexpr std::uint64_t kDataBytesMax = std::uint64_t{4} << 20;
 inline constexpr std::size_t kSignedTensorsMax = 256;  ///< Of one SignReads.
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 20;

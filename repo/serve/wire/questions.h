@@ -151,7 +151,7 @@ Question call_of(Arguments&&... arguments) {
   return question;
 }
 
-/// Of a tensor of the version that a question names.
+/// Bytes of a tensor of the version that a question names.
 struct ByteRange {
   std::uint32_t tensor = 0;
   std::uint64_t offset = 0;
@@ -173,7 +173,7 @@ struct Putting {
     v.check([&] { return check_placed(putting.options.placed, putting.manifest); });
   }
 };
-/// Of the ranges that were asked for, one after another.
+/// The bytes of the ranges, one after another.
 struct Data {
   Bytes bytes;
   static void fields(auto& data, auto& v) { v.data(data.bytes); }
@@ -201,7 +201,7 @@ struct AskWanted : Putting {
   using Answer = std::vector<std::uint32_t>;
   static constexpr Terms kTerms{Right::write, WorkQueue::quick, true, false, "put"};
 };
-/// Whoever looks for equal tensors takes the writers' turn.
+/// A put that looks for equal tensors takes the writers' turn.
 struct AskWantedDedup : Putting {
   using Answer = std::vector<std::uint32_t>;
   static constexpr Terms kTerms{Right::write, WorkQueue::write, true, false, "put"};
@@ -326,7 +326,7 @@ struct AskVerify {
 struct Match : Call<&Repository::match> {
   static constexpr Terms kTerms{.is_long = true};
 };
-/// Whoever pins takes the writers' turn.
+/// A match with a pin takes the writers' turn.
 struct MatchAndPin {
   using Answer = MatchAnswer;
   static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true, "match with a pin"};

@@ -43,7 +43,7 @@ class Copies {
   std::vector<std::uint64_t> keys() const;
   /// Takes a copy off the books. Nothing: there is none; or it is another one than `only`.
   std::optional<HeldCopy> strike(std::uint64_t key, const Identity* only = nullptr);
-  /// What a tier has, instead of what the books say. `bytes`: of all files there.
+  /// The true content of a tier, in place of the books. `bytes`: of all files there.
   void set_tier(std::uint32_t tier, const std::vector<Identity>& identities, std::uint64_t bytes);
 
   // Making a copy: begin(), reserve() or place_ahead(), made() or not_made(), end().

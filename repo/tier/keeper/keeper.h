@@ -53,11 +53,11 @@ class Keeper {
   /// stay, for as long as the program needs it. out_of_space when too many tell, or too much was told.
   Result<Lookahead::Stream> begin_order();
   Status tell(Lookahead::Stream stream, std::string path);
-  /// What it told before counts no more.
+  /// Its earlier paths count no more.
   void tell_anew(Lookahead::Stream stream);
-  /// Who told it went away; with `stays`, the order is kept.
+  /// The program that told the order went away; with `stays`, the order is kept.
   void end_order(Lookahead::Stream stream, bool stays);
-  /// Whether nothing waits and nothing is being copied. What waits for a program's next open does not count.
+  /// Whether nothing waits and nothing is being copied. Paths that wait for a program's next open do not count.
   bool is_idle() const;
   bool has_orders() const;
   /// Frees what is behind readers, where something told waits for that; false when that gave nothing.
@@ -74,7 +74,7 @@ class Keeper {
 
   /// Counts the copies of all tiers that work. Nothing is copied before: what there is room for is not known.
   void take_stock();
-  /// What the tier has is the books' from now on.
+  /// From now on the books have the tier's content.
   Status take_stock_of(std::uint32_t tier);
   void turn_off(std::uint32_t tier, const std::string& reason) FRESHET_REQUIRES(mutex_);
   void publish_books() FRESHET_REQUIRES(mutex_);
@@ -113,7 +113,7 @@ class Keeper {
     bool held_ = true;
   };
   bool is_idle_now() const FRESHET_REQUIRES(mutex_);
-  /// What is to be done with a file that was opened: copy it, or nothing.
+  /// The next step for a file that was opened: copy it, or nothing.
   void handle(const std::string& path, Slot& slot);
   void copy(const OpenSource& source, Slot& slot);
   /// Copies a file that was told.

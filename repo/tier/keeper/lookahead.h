@@ -38,9 +38,9 @@ class Lookahead {
   Result<Stream> begin();
   /// One more path. out_of_space when too much waits; a stream that is not there tells nothing.
   Status tell(Stream stream, std::string path);
-  /// What the stream told and nobody took is forgotten.
+  /// The stream's paths that nobody took are forgotten.
   void anew(Stream stream);
-  /// Whoever told it goes; what was told stays, and then the stream ends.
+  /// The program of the stream has ended: the paths stay, and the stream ends after them.
   void leave(Stream stream);
   void end(Stream stream);
 

@@ -48,7 +48,7 @@ class Requests {
     bool was_asked = false;  ///< Then done() follows.
   };
   bool has_next() const { return !asked_.empty() || !ahead_.empty(); }
-  /// What programs opened comes first. REQUIRES: has_next().
+  /// Files that programs opened come first. REQUIRES: has_next().
   Request next();
 
   bool has_roots() const { return !roots_.empty(); }

@@ -71,8 +71,8 @@ class Activation {
   void on_committed(VersionNumber number, Time now);
   /// `kept`: the versions that can be activated. Asked twice with one request, answers twice.
   void on_ask(const Peer& peer, const Activate& ask, const std::vector<VersionNumber>& kept, Time now);
-  /// What the directory has now, as the answer to swap(): `desired` when it was swapped. An error that may pass leaves
-  /// it open whether it was.
+  /// The record of the directory now, as the answer to swap(): `desired` when it was swapped. An error that may pass
+  /// leaves it open whether it was.
   void on_swapped(Result<Current> record, Time now);
   /// The directory, or whoever this relay follows, says that this is current.
   void on_seen(const Current& pair, Time now);
@@ -90,7 +90,7 @@ class Activation {
   const Current& current() const { return current_; }
   VersionNumber candidate() const;  ///< 0: none.
   std::uint64_t turn() const { return turn_; }
-  /// What must be kept: the current version, and what is to become it.
+  /// The versions that must be kept: the current one, and those that are to become it.
   std::set<VersionNumber> wanted() const;
   /// Why the last candidate or activation was given up; empty when the last one went well.
   const std::string& last_failure() const { return last_failure_; }

@@ -66,17 +66,18 @@ class HeldVersions {
   VersionNumber newest() const { return newest_; }
   const Record* find(VersionNumber number) const;
 
-  /// That version is being fetched, in the place of any that was. Its places and segments are not looked at.
+  /// Notes that this version is being fetched now, in the place of any other one. Its places and segments are not
+  /// looked at.
   void set_coming(CommittedVersion version, std::int64_t announced_ns);
   void forget_coming() { coming_.reset(); }
   VersionNumber coming() const { return coming_ ? coming_->version.manifest->name.number : 0; }  ///< 0: none.
   /// Whether a grant by that channel can be made of it: what is coming can only be fetched.
   bool can_give(VersionNumber number, ChannelKind by) const;
-  /// What a grant of it is made of. REQUIRES: it is here, or coming.
+  /// The parts of its grant. REQUIRES: it is here, or coming.
   const Record& record_of(VersionNumber number) const;
 
-  /// These are kept beside the newest until the next call: what is current, and what is about to be. Those that are not
-  /// here any more are passed over.
+  /// These are kept beside the newest until the next call: what is current, and what is about to be. Versions that are
+  /// not here any more are passed over.
   void keep(const std::set<VersionNumber>& numbers);
   bool is_kept(VersionNumber number) const { return kept_.contains(number); }
 

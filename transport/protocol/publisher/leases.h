@@ -42,11 +42,11 @@ class Leases {
 
   /// Under which nothing was fetched for `lease_idle`.
   std::vector<LeaseId> idle(Time now) const;
-  /// Those of older versions by which too little comes.
+  /// The leases of older versions that are fetched too slowly.
   std::vector<LeaseId> slow(Time now) const;
-  /// Those of a version that was still coming when they were opened, and are open.
+  /// The open leases of a version that was still coming when they were opened.
   std::vector<LeaseId> of_coming(VersionNumber number) const;
-  /// Of a session, those that are closing too.
+  /// A session's leases, with those that are closing.
   std::vector<LeaseId> of(SessionId session) const;
   SessionId session_of(LeaseId lease) const { return leases_.at(lease).session; }  ///< REQUIRES: it has not ended.
   bool name(VersionNumber number) const;

@@ -27,7 +27,7 @@ struct PublisherOptions {
   std::size_t holds_per_session_max = 1024;  ///< A session that holds more is refused until it lets some go.
   std::size_t leases_per_session_max = 8;    ///< A subscriber fetches one version at a time.
   std::size_t leased_versions_per_key_max = 16;
-  /// What a Hello says of numbers is believed up to here, and up to the newest version.
+  /// Numbers in a Hello are believed up to here, and up to the newest version.
   VersionNumber believed_number_max = kNumbersBelieved;
   Duration grant_again = std::chrono::milliseconds(100);  ///< Less than subscribers wait until they repeat a Want.
   std::size_t grants_at_once = 16;                        ///< Equal ones that a session saves up (grants.h).

@@ -80,7 +80,7 @@ class PublisherSession {
   /// The same, to be fetched under that lease, which holds it.
   std::uint64_t grant(VersionNumber number, LeaseId lease);
   LeaseId lease_of(VersionNumber number) const;  ///< 0: none.
-  /// That lease is over, though nobody let go of it.
+  /// Notes that this lease is over, though nobody let go of it.
   void drop_lease(LeaseId lease);
   bool has_leases() const;
   /// Releases what the message leaves out, among the grants that its sender has seen. Returns the leases of those.

@@ -29,9 +29,9 @@ class WaitingHellos {
   };
   /// Keeps one for each peer, its last. Keeps none while `kMax` peers wait, nor one that claims a session.
   void add(const Peer& peer, const Hello& hello, std::string_view key, Time now);
-  /// That peer's session ended before anything became of it.
+  /// Notes that this peer's session ended before its Hello was answered.
   void forget(const Peer& peer, SessionId session);
-  /// Those for that model; they do not wait any more.
+  /// The Hellos for that model; they do not wait any more.
   std::vector<Waiting> take(std::string_view model, Time now);
 
  private:

@@ -47,7 +47,7 @@ struct SwapStaged {
   VersionNumber number = 0;
   std::uint64_t epoch = 0;
 };
-/// What was staged is not wanted any more: answer with on_unpinned once nobody in this process reads it.
+/// The staged version is not wanted any more: answer with on_unpinned once nobody in this process reads it.
 struct DropStaged {
   SessionId session = 0;
   VersionNumber number = 0;

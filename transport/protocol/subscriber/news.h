@@ -20,7 +20,7 @@ class News {
   const Current& current() const { return current_; }
   /// Announcements.
   std::uint64_t heard() const { return heard_; }
-  /// Of the incarnation that Welcome came from: what was known of another one's versions says nothing.
+  /// Takes a Welcome: news of another incarnation's versions count no more.
   void on_welcome(const Welcome& welcome, bool same_publisher);
   void on_announcement(const Announcement& announcement);
   void on_newest(VersionNumber newest) { newest_ = std::max(newest_, newest); }
@@ -33,7 +33,7 @@ class News {
   /// A Pong says what was current at some time after its Ping was sent. Only one that finds us where everybody is to be
   /// keeps us in good standing.
   void on_answered(const Pong& pong, Mode mode, const Position& position, Time now);
-  /// What is served was what is current (for `every`: the newest) at that time, or later.
+  /// The served version was the current one (for `every`: the newest) at that time, or later.
   std::optional<Time> confirmed_at() const { return confirmed_at_; }
   void forget_confirmed() { confirmed_at_.reset(); }
   /// From then on a member does not know any more what was decided.

@@ -37,13 +37,13 @@ class Position {
   bool begins_anew_with(const Welcome& welcome);
   /// True when another epoch is served than before.
   bool on_served(VersionNumber number, std::uint64_t epoch, std::uint64_t gap_before, std::uint64_t incarnation);
-  /// That one was staged, and is served now.
+  /// The staged version is served now.
   void on_swapped(VersionNumber number);
-  /// What is served was activated anew, under that epoch.
+  /// The served version was activated anew, under that epoch.
   void on_activated(std::uint64_t epoch);
-  /// What is served is not to be believed: nothing is had any more.
+  /// The served version is not to be believed: the subscriber has none any more.
   void on_refuted();
-  /// That version cannot be had.
+  /// Notes that this version cannot be had.
   void pass_over(VersionNumber number, std::uint64_t epoch, std::uint64_t gap_before);
   /// `every`: the application took it. False: it had already.
   bool on_taken(VersionNumber number) { return delivered_.erase(number) != 0; }

@@ -30,7 +30,7 @@ class Staging {
   /// Nobody in this process wants that version any more; another one that is staged stays. Returns what was staged.
   std::optional<Ready> forget(VersionNumber number);
 
-  /// What is to be fetched now; 0: nothing.
+  /// The version to fetch now; 0: none.
   VersionNumber wanted() const { return ready_ || failed_ ? 0 : target_; }
   void on_staged(const Ready& ready);
   void on_failed(Error why);
@@ -42,8 +42,7 @@ class Staging {
   /// It is being swapped in. REQUIRES: ready().
   Ready take();
 
-  /// What the publisher is to hear of its candidate, which news of that turn named; nothing while there is nothing to
-  /// say.
+  /// The report on the candidate that news of that turn named; nothing while there is nothing to say.
   std::optional<Staged> word(SessionId session, std::uint64_t turn) const;
 
  private:

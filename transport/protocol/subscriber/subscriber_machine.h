@@ -103,7 +103,7 @@ class SubscriberMachine {
   /// The directory says that this is current; only a later epoch is news. A publisher that is silent may have swapped
   /// it, and a version that is staged, or served already, need not wait for its word.
   void on_record(const Current& pair, Time now) { versions_.on_record(pair, now); }
-  /// Says Bye. What is held then is read on by snapshots that outlive the subscriber.
+  /// Says Bye. Snapshots that outlive the subscriber go on reading the versions that are held then.
   void on_stop(Time now);
 
   /// Told to the publisher with each Ping. A change that on_followers() hears of brings the next Ping.
