@@ -5,12 +5,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import os
 import weakref
 from typing import Any, Callable, Iterator, Type, TypeVar, cast
 
 from . import _log
 from ._errors import TimedOut
 
+_Closing = TypeVar("_Closing", bound="Closing")
 _Kind = TypeVar("_Kind", bound="Handle")
 _Init = TypeVar("_Init", bound=Callable[..., None])
 _open: "weakref.WeakSet[Handle]" = weakref.WeakSet()
@@ -45,7 +47,26 @@ def all_or_nothing(init: _Init) -> _Init:
     return cast(_Init, opens)
 
 
-class Handle:
+def drain(descriptor: int) -> None:
+    """Takes what made a descriptor of updates readable."""
+    with contextlib.suppress(BlockingIOError):
+        os.read(descriptor, 8)
+
+
+class Closing:
+    """Can stand after `with`, whose end is close()."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Closing) -> _Closing:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Handle(Closing):
     """Has close(), and can stand after `with`. What is open when the program ends is closed then."""
 
     _core: Any
@@ -77,12 +98,6 @@ class Handle:
     @property
     def closed(self) -> bool:
         return not self._core.is_open()
-
-    def __enter__(self: _Kind) -> _Kind:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
 
 @atexit.register

@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator, Mapping
 import keras
 
 from ._errors import Error, check_type
+from ._handles import Closing
 from ._keras_arrays import _take
 from .subscriber import Subscriber, has_first
 
@@ -32,7 +33,7 @@ class _Use:
     ended = False  # Contexts that were copied meanwhile still have it.
 
 
-class Attached:
+class Attached(Closing):
     """A model that follows a subscriber; see attach()."""
 
     def __init__(self, model: keras.Model, subscriber: Subscriber, strict: bool) -> None:
@@ -138,12 +139,6 @@ class Attached:
     def close(self) -> None:
         """As detach(). The subscriber stays open."""
         self.detach()
-
-    def __enter__(self) -> "Attached":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
     def _follow(self) -> None:
         """Before a prediction: what cannot be taken is told once, and the model goes on with what it has."""

@@ -18,6 +18,7 @@ import torch
 
 from . import _lent
 from ._errors import Error, InvalidArgument, check_type
+from ._handles import Closing
 from ._torch_arrays import _from_numpy, _named, _to_numpy, check_fits, view
 from ._torch_device import copies_for, mode_for
 from ._torch_lanes import Lane, Use, computed, methods_of
@@ -34,7 +35,7 @@ _answered: "contextvars.ContextVar[Mapping[int, int]]" = contextvars.ContextVar(
 _numbers = itertools.count()
 
 
-class Attached:
+class Attached(Closing):
     """A module that answers with what a subscriber has; see attach(). Call the module as before."""
 
     def __init__(self, module: torch.nn.Module, subscriber: Subscriber, mode: str | None, strict: bool) -> None:
@@ -387,12 +388,6 @@ class Attached:
     def close(self) -> None:
         """As detach(). The subscriber stays open."""
         self.detach()
-
-    def __enter__(self) -> "Attached":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
     def _own_memory(self, lane: Lane) -> None:
         if self._mode == "copy" or (lane.snapshot is None and lane.taking is None):

@@ -8,13 +8,14 @@ from . import _core
 from ._arrays import _name_of, check_name
 from ._device_arrays import interface_of
 from ._errors import InvalidArgument, check_type
+from ._handles import Closing
 from ._numbers import whole
 from .subscriber import Snapshot
 
 _left: List[Any] = []  # Arrays that copies still write.
 
 
-class DeviceTensors:
+class DeviceTensors(Closing):
     """Tensors of yours in a GPU's memory, by the names that the model gives them: refresh() copies a version into them.
 
         tensors = freshet.DeviceTensors({"w": w}, device="GPU-3f2a…")   # w: a CuPy, Numba or PyTorch array
@@ -85,12 +86,6 @@ class DeviceTensors:
     def __del__(self) -> None:
         if hasattr(self, "_kept"):
             self.close()  # Before Python gives the arrays back.
-
-    def __enter__(self) -> "DeviceTensors":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
 
 def _row(name: str, value: Any) -> Tuple[str, str, List[int], int]:

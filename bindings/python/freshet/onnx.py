@@ -20,6 +20,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Sequence
 import onnxruntime
 
 from ._errors import Error, FailedPrecondition, InvalidArgument, TimedOut, Unsupported, check_type
+from ._handles import Closing, drain
 from ._numbers import whole
 from ._onnx_graph import Graph, listed
 from ._onnx_served import Answers, Served, values_of
@@ -33,7 +34,7 @@ _PATIENCE_AT_END = 60  # Likewise when the program ends: Python ends a thread wi
 _open: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
-class Session:
+class Session(Closing):
     """`InferenceSession` with the weights that a subscriber has: each run answers with the newest version, all of it with one.
 
     path_or_bytes      an .onnx file, which has the graph. Initializers that are published have the published values, the others
@@ -210,12 +211,6 @@ class Session:
             self._follower.join(patience)
             self._served = self._session = None  # What a run or the follower had begun to take.
 
-    def __enter__(self) -> "Session":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         if self._closed:
             return f"<freshet.onnx.Session of {self._subscriber.model}, closed>"
@@ -377,10 +372,7 @@ def _follow(session_of: "Callable[[], Session | None]", news: Any, stopped: int)
             del session
             if any(ready == stopped for ready, _ in poll.poll()):
                 return
-            try:
-                os.read(descriptor, 8)
-            except BlockingIOError:
-                pass
+            drain(descriptor)
     finally:
         news.remove_descriptor(descriptor)
         os.close(stopped)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import threading
 import weakref
 from typing import Any, Callable, Coroutine, Iterator, List, Mapping, TypeVar
@@ -15,7 +14,7 @@ import numpy as np
 from . import _core
 from ._arrays import check_name, view_of
 from ._errors import FailedPrecondition, NotFound
-from ._handles import Handle, all_or_nothing, told_with
+from ._handles import Handle, all_or_nothing, drain, told_with
 from ._numbers import whole
 from ._html import freshness, table
 from .publisher import path_of
@@ -298,10 +297,7 @@ class Update:
 
 
 def _resolve(loop: asyncio.AbstractEventLoop, descriptor: int, changed: "asyncio.Future[None]") -> None:
-    try:
-        os.read(descriptor, 8)
-    except BlockingIOError:
-        pass
+    drain(descriptor)
     if not changed.done():
         changed.set_result(None)
 

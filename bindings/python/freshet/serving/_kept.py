@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from typing import Any, Optional
 
 from .._errors import Error
+from .._handles import drain
 from ..subscriber import Snapshot, Subscriber
 
 
@@ -90,8 +90,5 @@ class Kept:
         self._loop, self._news, self._descriptor = None, None, -1
 
     def _swapped(self, descriptor: int) -> None:
-        try:
-            os.read(descriptor, 8)
-        except BlockingIOError:
-            pass
+        drain(descriptor)
         self.look()

@@ -13,6 +13,7 @@ import time
 from typing import Any, Awaitable, Callable, Collection, Dict, List, MutableMapping, Optional, Tuple
 
 from .._errors import Error, InvalidArgument, check_type
+from .._handles import drain
 from ..subscriber import Snapshot, Subscriber
 from ._client import Client
 from ._freshness import freshness
@@ -312,10 +313,7 @@ def _record(journal: Journal, request_id: str, snapshot: Snapshot) -> None:
 
 
 def _wake(descriptor: int, changed: asyncio.Event) -> None:
-    try:
-        os.read(descriptor, 8)
-    except BlockingIOError:
-        pass
+    drain(descriptor)
     changed.set()
 
 

@@ -15,6 +15,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterable, NamedTuple, Set, Tuple, TypeVar
 
 from .._errors import Cancelled, Error, FailedPrecondition, InvalidArgument, NotFound, check_type
+from .._handles import Closing
 from .._numbers import whole
 from ..subscriber import Snapshot, Subscriber
 
@@ -52,7 +53,7 @@ class _Request(NamedTuple):
     staged: Snapshot
 
 
-class Shadow:
+class Shadow(Closing):
     """Runs a share of the requests with a staged version as well, on a thread of its own, and compares the answers. Callers get the
     served version's answer, and do not wait.
 
@@ -171,12 +172,6 @@ class Shadow:
         self._ended()
         if self._pid == os.getpid() and threading.current_thread() is not self._worker:
             self._worker.join(_PATIENCE)
-
-    def __enter__(self) -> "Shadow":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<freshet.serving.Shadow of {self._subscriber.model}@{self._version}: {dict(self.counts)}>"

@@ -24,6 +24,7 @@ import time
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence
 
 from .._errors import FailedPrecondition, InvalidArgument, NotFound, TimedOut, Unavailable
+from .._handles import Closing
 
 _WHEEL = "nvidia-pytriton"
 _STUB = "triton_python_backend_stub"
@@ -111,7 +112,7 @@ def _reserve(address: str, port: int, what: str, hold: contextlib.ExitStack) -> 
     return number
 
 
-class Server:
+class Server(Closing):
     """A running server. close() ends it: its processes, its shared memory and its folder are gone then. One thread at a time."""
 
     def __init__(self, models: str, ports: Ports, address: str, arguments: Sequence[str]) -> None:
@@ -232,12 +233,6 @@ class Server:
             if name.startswith(self._prefix):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(_MEMORY, name))
-
-    def __enter__(self) -> "Server":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
 
 
 def _own_folder(clean: contextlib.ExitStack) -> str:
