@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs the build into a new folder, builds the README's publisher and subscriber, examples/small and package_program.cc
-against it the way a user would, and runs them. So neither the package, the README nor the examples can rot. Together these
+"""Installs the build into a new folder, builds the publisher and subscriber of docs/cpp.md, examples/small and package_program.cc
+against it the way a user would, and runs them. So neither the package, that page nor the examples can rot. Together these
 programs use each part that README and docs advertise; a header that none of them includes must not be installed.
 
 usage: package.py ROOT BUILD CMAKE COMPILER
@@ -26,15 +26,15 @@ def run(*command, **options):
     return ran.stdout
 
 
-def snippets_of(readme):
-    with open(readme, encoding="utf-8") as file:
+def snippets_of(page):
+    with open(page, encoding="utf-8") as file:
         found = dict(MARK.findall(file.read()))
     for name in ("publisher", "subscriber", "package"):
         if name not in found:
-            sys.exit(f"{readme} has no block after <!-- snippet: {name} -->")
+            sys.exit(f"{page} has no block after <!-- snippet: {name} -->")
         lines = [line for line in found[name].split("\n") if line.strip()]
         if len(lines) > SNIPPET_LINES_MAX:
-            sys.exit(f"the README's {name} takes {len(lines)} lines, {SNIPPET_LINES_MAX} were promised")
+            sys.exit(f"{page}: {name} takes {len(lines)} lines, {SNIPPET_LINES_MAX} were promised")
     return found
 
 
@@ -98,7 +98,7 @@ def run_against_each_other(folder, directory):
     if publisher.returncode != 0 or published:
         sys.exit(f"the publisher's exit code is {publisher.returncode}; wanted 0 and no complaint")
     said = re.fullmatch(r"serving version (\d+), first weight ([\d.]+)\n", served)
-    # The README's loop adds 0.01 to every weight and publishes, so version V holds V hundredths.
+    # The page's loop adds 0.01 to every weight and publishes, so version V holds V hundredths.
     if not said or abs(float(said[2]) - 0.01 * int(said[1])) > 1e-3:
         sys.exit("the subscriber did not serve what the publisher published")
 
@@ -186,7 +186,7 @@ def run_examples(folder, place, directory):
 
 
 def main(root, build, cmake, compiler):
-    snippets = snippets_of(os.path.join(root, "README.md"))
+    snippets = snippets_of(os.path.join(root, "docs", "cpp.md"))
     check_file_blocks(root)
     with tempfile.TemporaryDirectory(prefix="freshet-package-") as folder:
         prefix, project, out, directory = (os.path.join(folder, name) for name in ("prefix", "project", "out", "run"))
