@@ -277,7 +277,7 @@ class Putting {
 
 Status check_given(const Manifest& manifest) {
   if (manifest.architecture != nullptr && manifest.owners.size() == manifest.architecture->tensors().size()) return {};
-  return fail(Code::invalid_argument, "the manifest has no owner for each tensor of an architecture");
+  return fail(Code::invalid_argument, "the manifest needs an architecture, and an owner for each of its tensors");
 }
 
 }  // namespace

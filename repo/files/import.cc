@@ -49,7 +49,7 @@ Result<std::shared_ptr<const Architecture>> architecture_for(const StageRequest&
                                                              const VersionRecord* ancestor) {
   if (request.architecture != nullptr) return request.architecture;
   if (!request.tensors || given.empty()) {
-    return fail(Code::invalid_argument, "there is neither a graph nor a tensor");
+    return fail(Code::invalid_argument, "it has neither a graph nor a tensor");
   }
   if (ancestor != nullptr && ancestor->has_weights) {
     const auto& known = ancestor->manifest.architecture;

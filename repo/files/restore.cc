@@ -37,7 +37,7 @@ Result<std::shared_ptr<const Architecture>> architecture_of(const RestoreRequest
     FRESHET_ASSIGN(graph, Architecture::guess_chain(std::move(specs)));
   }
   if (graph->digest() == request.sheet->architecture) return graph;
-  return fail(Code::corrupt, request.architecture == nullptr ? "its graph was exported, and is not there"
+  return fail(Code::corrupt, request.architecture == nullptr ? "its graph file is missing: the export had one"
                                                              : "its graph differs from the exported one");
 }
 
@@ -177,7 +177,7 @@ Result<Restored> restore_version(Repository& repository, const RestoreRequest& r
                 sheet.has_weights ? "its file of weights is missing" : "it was exported without weights");
   }
   if (!sheet.has_weights && request.architecture == nullptr) {
-    return fail(Code::corrupt, "its graph was exported, and is not there");
+    return fail(Code::corrupt, "its graph file is missing: the export had one");
   }
   const auto tensors = request.tensors.value_or(std::span<const TensorView>());
   FRESHET_ASSIGN(const GivenTensors given, wanted_by_name(sheet.tensors, tensors));

@@ -45,10 +45,11 @@ Result<std::unique_ptr<Directory::Watch>> Directory::watch_commits(const std::st
 Status check_swap(const std::string& model, const CurrentVersion& expected, const CurrentVersion& desired) {
   FRESHET_TRY(check_model_name(model));
   if (!is_in_range(expected) || !is_in_range(desired)) {
-    return fail(Code::invalid_argument, format("current of {}: epoch or version out of range", model));
+    return fail(Code::invalid_argument,
+                format("model {}: its current version has an epoch or a number out of range", model));
   }
   if (desired.comes_after(expected.epoch, expected.version)) return {};
-  return fail(Code::invalid_argument, format("current of {} cannot go back, from {} to {}", model,
+  return fail(Code::invalid_argument, format("model {}: its current version cannot go back from {} to {}", model,
                                              shown_record(expected), shown_record(desired)));
 }
 

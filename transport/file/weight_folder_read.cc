@@ -211,7 +211,7 @@ Status WeightFolderReader::load(const std::string& path, FolderWeights& weights,
   std::map<std::string_view, FolderWeights::Slot> tensors;
   for (SafetensorsFile& file : files) {
     if (WeightFiles::looks_like_a_delta(file)) {
-      return fail(Code::unavailable, "it has a delta's checksums, and its index is not there yet");
+      return fail(Code::unavailable, "it is a delta, and its index is not there yet");
     }
     for (std::size_t i = 0; i < file.tensors().size(); ++i) {
       const TensorSpec& spec = file.tensors()[i].spec;

@@ -239,7 +239,7 @@ void SubscriberLoop::tick() {
   const Time at = now();
   if (waiting_ && at >= waiting_->granted_at + kSlabPatience) {
     refuse(*std::exchange(waiting_, std::nullopt),
-           Error(Code::unavailable, "the publisher's memory did not come through the door"));
+           Error(Code::unavailable, "the publisher granted memory whose file descriptors did not come"));
   }
   line_.tick(at);
   scrub();

@@ -62,7 +62,7 @@ Result<std::size_t> column_by_rank(std::span<const std::string_view> names, Loss
     if (found.empty()) continue;
     if (found.size() == 1) return found.front();
     if (names[found[0]] == names[found[1]]) {
-      return fail(Code::invalid_argument, format("column {} is there twice", shown(names[found[0]])));
+      return fail(Code::invalid_argument, format("two columns are named {}", shown(names[found[0]])));
     }
     return fail(Code::invalid_argument, format("several columns could be the {}: {}; name one with {}", role,
                                                listed_columns(names, found), option));

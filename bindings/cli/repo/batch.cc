@@ -38,7 +38,7 @@ LineEnd read_line(std::istream& in, std::string& line) {
 Result<std::string> text_member(const Json& object, const char* key) {
   const auto member = object.find(key);
   if (member == object.end() || !member->is_string())
-    return fail(Code::invalid_argument, format("no text \"{}\"", key));
+    return fail(Code::invalid_argument, format("\"{}\" is missing, or not a string", key));
   return member->get<std::string>();
 }
 

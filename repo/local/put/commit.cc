@@ -146,7 +146,7 @@ Status LocalRepository::Impl::add_records(PutInProgress& put, Taken& taken, Back
     FRESHET_ASSIGN(const VersionNumber next, number_after(manifest.name.model, high_water->second));
     manifest.name.number = std::max(manifest.name.number, next);
   } else if (taken.names.count(manifest.name) != 0) {
-    return fail(Code::already_exists, to_string(manifest.name) + " is stored");
+    return fail(Code::already_exists, to_string(manifest.name) + " is stored already");
   }
   put.row.commit = taken.commit + 1;
   // Of several providers' commits the later one is that of the later time, as far as their clocks agree.

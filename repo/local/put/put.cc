@@ -156,7 +156,7 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
                                                     to_string(*known.catalog.find(*manifest.ancestor))));
     }
     if (options.placed && known.catalog.has_name(manifest.name)) {
-      return fail(Code::already_exists, to_string(manifest.name) + " is stored");
+      return fail(Code::already_exists, to_string(manifest.name) + " is stored already");
     }
     const VersionNumber high_water = known.catalog.high_water(manifest.name.model);
     if (manifest.name.number <= high_water && !options.placed) {

@@ -248,7 +248,7 @@ TEST(Plan, BadLinesAreNamed) {
       {header, "no rows"},
       {"1,2\n2,3\n", "line 1: the header has no column step"},
       {"step,eval_loss\n1,2\n", "line 1: the header has no column loss"},
-      {"step,loss,loss\n1,2,3\n", "line 1: column loss is there twice"},
+      {"step,loss,loss\n1,2,3\n", "line 1: two columns are named loss"},
       {header + "1,2\n", "line 2: 2 fields, the header has 3"},
       {header + "1,2,3,4\n", "line 2: 4 fields"},
       {header + "1,2,3\nx,2,3\n", "line 3: step x: not a whole number"},

@@ -180,7 +180,7 @@ TEST_F(StagePut, MistakesAreNamed) {
   EXPECT_EQ(code_of(given, kTwoLayers), "invalid_argument: tensor a.bias is f32[5]; the graph has f32[4]");
   given.erase(given.begin() + 1);
   EXPECT_EQ(code_of(given, kTwoLayers), "invalid_argument: tensor a.bias is missing");
-  EXPECT_EQ(code_of({}, nullptr), "invalid_argument: there is neither a graph nor a tensor");
+  EXPECT_EQ(code_of({}, nullptr), "invalid_argument: it has neither a graph nor a tensor");
   const auto unknown =
       store({.model = "net", .architecture = graph(kTwoLayers), .ancestor = VersionName{.model = "no"}});
   EXPECT_EQ(unknown.error().code(), Code::not_found);

@@ -25,7 +25,7 @@ Status RequestQueue::take_fetch(std::uint64_t request, Bytes bytes) {
                           [&](const auto& fetch) { return !fetch->over && fetch->request.request == request; })) {
     return fail(Code::corrupt, format("request {} twice", request));
   }
-  if (ended_.size() >= kEndedMax) return fail(Code::corrupt, "it does not read its answers");
+  if (ended_.size() >= kEndedMax) return fail(Code::corrupt, "the peer does not read its answers");
   if (is_full()) {
     refuse(request, Error(Code::out_of_space, format("more than {} requests at once", kRequestsInFlightMax)));
   } else if (const Status opened = open(request, bytes); !opened) {
@@ -48,7 +48,7 @@ Status RequestQueue::cancel(std::uint64_t request) {
   for (const auto& fetch : fetches_) fetch->over = fetch->over || fetch->request.request == request;
   sweep();
   if (!facts_.answers_cancels) return {};
-  if (ended_.size() >= kEndedMax) return fail(Code::corrupt, "it does not read its answers");
+  if (ended_.size() >= kEndedMax) return fail(Code::corrupt, "the peer does not read its answers");
   tell_ended(request, Code::cancelled, {});
   return {};
 }
