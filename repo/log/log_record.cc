@@ -240,11 +240,6 @@ std::optional<std::uint64_t> parse_record_key(std::string_view key) { return par
 
 std::optional<std::uint64_t> parse_snapshot_key(std::string_view key) { return parse_descending(key, kSnapshotPrefix); }
 
-std::optional<std::uint64_t> parse_part_key(std::string_view key) {
-  if (key.size() <= kPartPrefix.size() + 16 || key[kPartPrefix.size() + 16] != '/') return std::nullopt;
-  return parse_descending(key.substr(0, kPartPrefix.size() + 16), kPartPrefix);
-}
-
 std::optional<ObjectName> parse_object_key(std::string_view key) {
   if (!key.starts_with(kObjectPrefix)) return std::nullopt;
   key.remove_prefix(kObjectPrefix.size());

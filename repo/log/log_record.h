@@ -133,7 +133,6 @@ std::string part_key(std::uint64_t position, const LogId& writer, std::uint64_t 
 std::string object_key(const ObjectName& name);
 std::optional<std::uint64_t> parse_record_key(std::string_view key);
 std::optional<std::uint64_t> parse_snapshot_key(std::string_view key);
-std::optional<std::uint64_t> parse_part_key(std::string_view key);  ///< The position.
 std::optional<ObjectName> parse_object_key(std::string_view key);
 
 }  // namespace freshet::log

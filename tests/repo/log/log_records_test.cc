@@ -86,7 +86,6 @@ TEST(LogRecords, NamesAreReadBackAndSortNewestFirst) {
   EXPECT_LT(snapshot_key(1000), snapshot_key(999));
   EXPECT_EQ(parse_record_key(record_key(77)), 77);
   EXPECT_EQ(parse_snapshot_key(snapshot_key(77)), 77);
-  EXPECT_EQ(parse_part_key(part_key(77, kOwner, 3, 4)), 77);
   EXPECT_EQ(parse_object_key(object_key(kUploaded)), kUploaded);
   for (const char* foreign : {"log/", "log/00000000000000zz", "log/1", "objects/x", "snapshots/0000000000000001x"}) {
     EXPECT_FALSE(parse_record_key(foreign)) << foreign;
