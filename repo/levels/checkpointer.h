@@ -135,10 +135,13 @@ class Checkpointer {
   /// corrupt: a version was acknowledged, and no version is restorable; or the version that `choice` asks for is not
   /// restorable. The message names the missing shards.
   /// not_found: nobody has a version that `choice` asks for by its number or step.
-  /// failed_precondition: the version's tensors have other shapes or types; or the version has a tensor that no rank
-  /// takes, and lacks one that ranks hold, perhaps under a new name (`choice.allow_left` goes on); or restore() came between begin() and
-  /// end(); or restore() filled tensors from a version before it found that version damaged, and the next version lacks
-  /// these tensors, or there is none. The program then has to set its tensors anew, and to choose by `choice`.
+  /// failed_precondition, one of four:
+  /// - The version's tensors have other shapes or types.
+  /// - The version has a tensor that no rank takes, and lacks one that ranks hold: a tensor may have a new name.
+  ///   `choice.allow_left` goes on.
+  /// - restore() came between begin() and end().
+  /// - The tensors are mixed: restore() filled some from a version that it then found damaged, and no other version has
+  ///   them. The program has to set its tensors anew, and to choose by `choice`.
   /// unavailable, timed_out: a peer did not answer. restore() does not take an older version then, because the peer may
   /// have a newer one.
   Result<std::optional<Restored>> restore(std::span<const MutableBytes> held, levels::RestartChoice choice = {},
