@@ -39,7 +39,7 @@ Result<ExitCode> examine(Program& program, const DoctorArguments& /*none*/) {
   std::string text;
   for (const auto find : {find_vector_code, find_memory_lock, find_huge_pages, find_shared_memory, find_host_directory,
                           find_directory, find_tier_reader, find_tier_kernel, find_tiers, find_ucx, find_cuda,
-                          find_nccl, find_redis, find_ceph, find_s3, find_gnuplot}) {
+                          find_nccl, find_redis, find_ceph, find_s3}) {
     const Finding finding = find();
     const std::string state(name_of(finding.health));
     text += finding_text(finding);

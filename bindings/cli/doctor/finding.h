@@ -58,8 +58,7 @@ Finding find_nccl();
 Finding find_ceph();
 Finding find_s3();
 
-/// Programs and services.
+/// Services.
 Finding find_redis();
-Finding find_gnuplot();
 
 }  // namespace freshet::cli

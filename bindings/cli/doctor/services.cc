@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Redis server on this host, and programs on the PATH.
+// A Redis server on this host.
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <optional>
-#include <sstream>
+#include <cerrno>
 #include <string>
+#include <string_view>
 
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/doctor/library.h"
@@ -48,19 +46,6 @@ bool is_redis_running() {
   return answers;
 }
 
-std::optional<std::string> program_on_path(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string candidate = folder + "/" + name;
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(candidate, ignored) && ::access(candidate.c_str(), X_OK) == 0) {
-      return candidate;
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 Finding find_redis() {
@@ -73,13 +58,6 @@ Finding find_redis() {
   if (library && server) return finding.with(Health::ok, found);
   return finding.with(library || server ? Health::limited : Health::missing, found,
                       "apt install libhiredis0.14 redis-server");
-}
-
-Finding find_gnuplot() {
-  const Finding finding{.check = "gnuplot", .enables = "plots in reports"};
-  const std::optional<std::string> program = program_on_path("gnuplot");
-  return program ? finding.with(Health::ok, *program)
-                 : finding.with(Health::missing, "not on the PATH", "apt install gnuplot-nox");
 }
 
 }  // namespace freshet::cli
