@@ -261,25 +261,20 @@ void RestingCheckpoints::verify_shard(const HeldShard& shard, Audit& audit, std:
   const auto say = [&](std::string tensor, std::string reason) {
     audit.corrupt.push_back({shard.key.version.number, shard.key.rank, std::move(tensor), std::move(reason)});
   };
-  const auto bytes = folders_->read_head(shard.key, shard.kind);
-  const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
-  const auto encoded = head ? folders_->read_table(head->tensors) : fail(head.error());
-  const auto table = encoded ? TensorTable::decode(*encoded, head->tensors) : fail(encoded.error());
-  if (!table) return say("", table.error().message());
-  if (const Status fits = check_table(**table, shard.key.ranks); !fits) return say("", fits.error().message());
-  const auto pieces = stored_pieces((*table)->tensors, shard.key.ranks, shard.key.rank);
-  if (const Status fits = check_records(*head, pieces); !fits) return say("", fits.error().message());
+  const Result<DescribedShard> described = folders_->describe(shard.key, shard.kind);
+  if (!described) return say("", described.error().message());
+  const auto& [head, table, pieces] = *described;
   std::uint64_t chunk = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const std::string& name = (*table)->tensors[pieces[i].piece.tensor].spec.name;
-    const ShardKey store{head->versions[head->records[i].store], shard.key.rank, shard.key.ranks};
+    const std::string& name = table->tensors[pieces[i].piece.tensor].spec.name;
+    const ShardKey store{head.versions[head.records[i].store], shard.key.rank, shard.key.ranks};
     bool told = false;
     for (std::uint64_t at = 0; at < pieces[i].piece.bytes(); at += kChunkBytes, ++chunk) {
-      const ByteRange range{head->records[i].offset + at, std::min(kChunkBytes, pieces[i].piece.bytes() - at)};
+      const ByteRange range{head.records[i].offset + at, std::min(kChunkBytes, pieces[i].piece.bytes() - at)};
       if (!checked.emplace(store, shard.kind, range.offset).second) continue;
       const auto read = folders_->read(store, std::span(&range, 1), shard.kind);
       audit.checked_bytes += range.bytes;
-      if (told || (read && digest_of(*read) == head->digests[chunk])) continue;
+      if (told || (read && digest_of(*read) == head.digests[chunk])) continue;
       told = true;
       say(name, read ? format("bytes {} to {} of this rank's part differ from the written ones", at, at + range.bytes)
                      : read.error().message());

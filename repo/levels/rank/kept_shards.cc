@@ -62,24 +62,22 @@ KeptShards::Kept KeptShards::kept_now() const {
 }
 
 bool KeptShards::add_needs(const HeldShard& shard, Needed& needed) const {
-  const auto bytes = job_.folders->read_head(shard.key, shard.kind);
-  const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
-  if (!head) return false;
-  const auto need = [&](std::size_t record, std::uint64_t count) {
-    const Version& store = head->versions[head->records[record].store];
-    needed[{{store, shard.key.rank, shard.key.ranks}, shard.kind}].push_back({head->records[record].offset, count});
+  const auto need = [&](const ShardHeader& head, std::size_t record, std::uint64_t count) {
+    const Version& store = head.versions[head.records[record].store];
+    needed[{{store, shard.key.rank, shard.key.ranks}, shard.kind}].push_back({head.records[record].offset, count});
   };
   if (shard.kind == ShardKind::parity) {
+    const auto bytes = job_.folders->read_head(shard.key, shard.kind);
+    const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
+    if (!head) return false;
     const std::vector<ByteRange> blocks = head->parity->blocks();
-    for (std::size_t i = 0; i < blocks.size(); ++i) need(i, blocks[i].bytes);
+    for (std::size_t i = 0; i < blocks.size(); ++i) need(*head, i, blocks[i].bytes);
     return true;
   }
-  const auto table = job_.folders->read_table(head->tensors);
-  const auto tensors = table ? TensorTable::decode(*table, head->tensors) : fail(table.error());
-  if (!tensors || !check_table(**tensors, shard.key.ranks)) return false;
-  const auto pieces = stored_pieces((*tensors)->tensors, shard.key.ranks, shard.key.rank);
-  if (!check_records(*head, pieces)) return false;
-  for (std::size_t i = 0; i < pieces.size(); ++i) need(i, pieces[i].piece.bytes());
+  const auto described = job_.folders->describe(shard.key, shard.kind);
+  if (!described) return false;
+  const std::vector<StoredPiece>& pieces = described->pieces;
+  for (std::size_t i = 0; i < pieces.size(); ++i) need(described->header, i, pieces[i].piece.bytes());
   return true;
 }
 

@@ -11,13 +11,6 @@
 #include "repo/levels/restart/question.h"
 
 namespace freshet::levels {
-namespace {
-
-bool is_later(const Version& a, const Version& b) {
-  return std::pair(a.id.incarnation, a.id.sequence) > std::pair(b.id.incarnation, b.id.sequence);
-}
-
-}  // namespace
 
 /// One chunk, and who wants something of it.
 struct ShardedVersion::Task {
@@ -160,17 +153,11 @@ Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPl
     opened.first_chunks_.push_back(first_chunks(opened.pieces_.back()));
     opened.memory_offsets_.push_back(memory_offsets(opened.pieces_.back()));
   }
-  opened.writers_.assign(opened.table_->tensors.size(), plan.version);
-  std::vector<bool> known(opened.writers_.size());
+  std::vector<std::optional<Version>> writers(opened.table_->tensors.size());
   for (std::uint32_t rank = 0; rank < plan.ranks; ++rank) {
-    const ShardHeader& head = opened.heads_[rank];
-    for (std::size_t i = 0; i < head.records.size(); ++i) {
-      const std::uint32_t tensor = opened.pieces_[rank][i].piece.tensor;
-      const Version& writer = head.versions[head.records[i].writer];
-      if (!known[tensor] || is_later(writer, opened.writers_[tensor])) opened.writers_[tensor] = writer;
-      known[tensor] = true;
-    }
+    add_writers(opened.heads_[rank], opened.pieces_[rank], writers);
   }
+  for (const std::optional<Version>& writer : writers) opened.writers_.push_back(writer.value_or(plan.version));
   return opened;
 }
 

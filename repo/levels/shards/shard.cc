@@ -311,4 +311,14 @@ Status check_records(const ShardHeader& header, std::span<const StoredPiece> pie
   return {};
 }
 
+void add_writers(const ShardHeader& header, std::span<const StoredPiece> pieces,
+                 std::vector<std::optional<Version>>& writers) {
+  const auto age = [](const Version& version) { return std::pair(version.id.incarnation, version.id.sequence); };
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Version& writer = header.versions[header.records[i].writer];
+    std::optional<Version>& last = writers[pieces[i].piece.tensor];
+    if (!last || age(writer) > age(*last)) last = writer;
+  }
+}
+
 }  // namespace freshet::levels

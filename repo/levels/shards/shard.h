@@ -131,5 +131,9 @@ Result<ShardHeader> decode_shard_head(Bytes head);
 Status check_table(const TensorTable& table, std::uint32_t ranks);
 /// Checks that the records fit the cut of these tensors. corrupt otherwise.
 Status check_records(const ShardHeader& header, std::span<const StoredPiece> pieces);
+/// Notes the last version that changed each tensor, as far as this shard's records tell: the latest of those that
+/// changed a piece of it.
+void add_writers(const ShardHeader& header, std::span<const StoredPiece> pieces,
+                 std::vector<std::optional<Version>>& writers);
 
 }  // namespace freshet::levels

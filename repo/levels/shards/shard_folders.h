@@ -32,6 +32,13 @@ struct HeldShard {
   std::string folder;
 };
 
+/// A shard's records, and the pieces and tensors that they are of.
+struct DescribedShard {
+  ShardHeader header;
+  std::shared_ptr<const TensorTable> table;
+  std::vector<StoredPiece> pieces;
+};
+
 /// What a rank has promised, durably.
 struct Promises {
   VersionNumber number_max = 0;  ///< No version with a number up to this one is ever begun again.
@@ -63,6 +70,8 @@ class ShardFolders {
 
   /// Of that kind, and of no other. not_found when it is in none of the folders.
   Result<std::vector<std::byte>> read_head(const ShardKey& key, ShardKind kind) const;
+  /// The same with its tensors, each checked against the other: of an own shard or a copy.
+  Result<DescribedShard> describe(const ShardKey& key, ShardKind kind) const;
   /// Bytes of the payload, one range after another. Not proved.
   Result<std::vector<std::byte>> read(const ShardKey& key, std::span<const ByteRange> ranges, ShardKind kind) const;
   /// Likewise, each range into its place. After an error the places hold anything.
