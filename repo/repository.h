@@ -177,6 +177,30 @@ struct RepairReport {
 /// The progress of long work: bytes done, and bytes in all.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
+/// Versions that can be asked for, wherever they rest: in a repository, or in the folders of a job's ranks
+/// (repo/levels/job_catalog.h). Any thread.
+class VersionCatalog {
+ public:
+  virtual ~VersionCatalog() = default;
+
+  virtual Result<std::vector<std::string>> models() const = 0;
+  virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.
+  /// Number 0: the newest. The message of not_found names the versions that exist.
+  virtual Result<VersionRecord> get(const VersionName& name) const = 0;
+  virtual Result<std::vector<OwnerRow>> owners(const VersionName& name) const = 0;
+  /// Newest first, along the chain of ancestors, retired ones too.
+  virtual Result<std::vector<LineageRow>> lineage(const VersionName& name) const = 0;
+  virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;
+  virtual Result<std::vector<Alias>> aliases(const std::string& model) const = 0;  ///< By name.
+  /// Turns a person's text into a name for the other functions. "MODEL@ALIAS" is looked up (not_found if the alias is
+  /// not set); "MODEL" and "MODEL@V" are only parsed.
+  Result<VersionName> resolve(std::string_view text) const;
+  /// Reads everything again, or one version if `name` is given, and compares payloads with their digests. Without a
+  /// name it also compares each record with all others, blobs with their segments, and counters with a recount. Damage
+  /// is a finding, never an error. Writers wait while records are compared, and go on while payloads are read.
+  virtual Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const = 0;
+};
+
 /// A repository in this process (open(), below), in another process, or on other hosts. Any thread. Puts write their
 /// tensors side by side. The steps that make a version exist or remove it run one at a time; puts that wait together
 /// share one step.
@@ -184,7 +208,7 @@ using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 /// Calls wait for a server's answer, or do long work. StopInterrupts (core/base/interruption.h) ends the calls of a
 /// thread with `cancelled` when a stop token asks for it. The options of put(), retire() and gc() take the token
 /// themselves.
-class Repository {
+class Repository : public VersionCatalog {
  public:
   struct Options {
     const Clock* clock = nullptr;  ///< Null: the machine's.
@@ -194,14 +218,13 @@ class Repository {
   /// Reads the catalog, and removes the blobs that a crash left (not from a read-only backend). unsupported if the
   /// repository has another format than this build reads, an older or a newer one.
   static Result<std::unique_ptr<Repository>> open(std::unique_ptr<Backend> backend, Options options);
-  virtual ~Repository() = default;
 
   /// Stores a version, durably if the backend is durable, and returns its name. If the manifest's number is greater
   /// than every number that the model has given, also to versions that were retired, the version gets it (a sink keeps
   /// the publisher's numbers). Otherwise, also for 0, the repository gives the next number. For each segment of the
   /// owner map that is not stored yet, put() calls `bytes_of`, in ascending order of segments. It checks the bytes
-  /// against their digest before the version exists. The bytes must stay where they are until put() returned: it may still
-  /// send those of earlier segments. `bytes_of` must not call the repository's writing functions.
+  /// against their digest before the version exists. The bytes must stay where they are until put() returned: it may
+  /// still send those of earlier segments. `bytes_of` must not call the repository's writing functions.
   ///
   /// Errors; a failed put leaves nothing half-made, and the next put first tries to recover a failed backend:
   ///   already_exists: this version id is stored, or was stored and is retired. Nothing was done.
@@ -243,8 +266,6 @@ class Repository {
   /// object.
   virtual PartPuts& part_puts() = 0;
 
-  /// Number 0: the newest. The message of not_found names the versions that exist.
-  virtual Result<VersionRecord> get(const VersionName& name) const = 0;
   /// Changes a version's quality and tags, never its bytes or its owner map. Durable, all of it or nothing, as a
   /// separate commit. From then on get(), match() and its filters use the new values. invalid_argument for tags that no
   /// version may have; out_of_space above kLaterTagsMax.
@@ -265,14 +286,10 @@ class Repository {
   virtual Status read_range(const VersionRecord& record, std::uint32_t tensor, std::uint64_t offset,
                             MutableBytes out) const = 0;
 
-  virtual Result<std::vector<OwnerRow>> owners(const VersionName& name) const = 0;
-
   // Lineage. Retired versions keep their place in the lineage, and these calls answer for them too. A line ends at an
   // ancestor that was never stored here. contributors() and diff() read the versions' owner maps. The other calls
   // answer from memory, in O(log n) or O(length of the answer).
 
-  /// Newest first, along the chain of ancestors.
-  virtual Result<std::vector<LineageRow>> lineage(const VersionName& name) const = 0;
   /// The most recent version on both chains of ancestors. A chain begins with the version itself. Result not set: the
   /// chains never meet.
   virtual Result<std::optional<VersionName>> mrca(const VersionName& a, const VersionName& b) const = 0;
@@ -292,16 +309,12 @@ class Repository {
   /// exclude_lineage that is not stored.
   virtual Result<MatchAnswer> match(const MatchQuery& query) = 0;
 
-  virtual Result<std::vector<std::string>> models() const = 0;
-  virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.
-
   /// A pinned version cannot be retired. Pins are durable. `by` names the holder that will unpin; pins are counted per
   /// (version, by). A pin without PinTerms::stays ends with its client; repo/pins/pin_terms.h has the terms.
   /// unpin() removes a pin of the same client. If this client has no pin, it removes another pin of that holder. Of
   /// `terms` it uses only the lease.
   virtual Status pin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
   virtual Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) = 0;
-  virtual Result<std::vector<std::string>> pins(const VersionName& name) const = 0;
   /// All pins that block a retirement, by version and holder.
   virtual Result<std::vector<PinnedVersion>> all_pins() const = 0;
 
@@ -323,16 +336,8 @@ class Repository {
   /// unsupported at one provider of several: open the repository of all providers, and move the alias there.
   virtual Status set_alias(const std::string& model, const std::string& alias, std::optional<VersionNumber> expected,
                            VersionNumber desired) = 0;
-  virtual Result<std::vector<Alias>> aliases(const std::string& model) const = 0;  ///< By name.
-  /// Turns a person's text into a name for the other functions. "MODEL@ALIAS" is looked up (not_found if the alias is
-  /// not set); "MODEL" and "MODEL@V" are only parsed.
-  Result<VersionName> resolve(std::string_view text) const;
 
   virtual Result<RepositoryStat> stat() const = 0;
-  /// Reads everything again, or one version if `name` is given, and compares payloads with their digests. Without a
-  /// name it also compares each record with all others, blobs with their segments, and counters with a recount. Damage
-  /// is a finding, never an error. Writers wait while records are compared, and go on while payloads are read.
-  virtual Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const = 0;
   /// Restores references between several providers that verify() reports as lost. A reference is a provider's record of
   /// segments that versions elsewhere need (repo/FORMAT.md, `x/`). Without it, a retirement would erase their bytes.
   /// gc() over several providers does the same before it erases. A single repository has no such references: repair()

@@ -306,13 +306,13 @@ void RestingCheckpoints::verify_parity(const HeldShard& shard, Audit& audit, std
   }
 }
 
-Result<RestingCheckpoints::Audit> RestingCheckpoints::verify() const {
+Result<RestingCheckpoints::Audit> RestingCheckpoints::verify(std::optional<VersionNumber> number) const {
   Audit audit;
   for (const std::string& reason : damaged_) audit.corrupt.push_back({.reason = reason});
   // Chunks that several versions share are read once.
   std::set<CheckedChunk> checked;
   for (const HeldShard& shard : held_) {
-    if (shard.bytes_only) continue;
+    if (shard.bytes_only || (number && shard.key.version.number != *number)) continue;
     if (shard.kind == ShardKind::parity) {
       verify_parity(shard, audit, checked);
     } else {
@@ -320,6 +320,7 @@ Result<RestingCheckpoints::Audit> RestingCheckpoints::verify() const {
     }
   }
   for (const StoredVersion& stored : stored_) {
+    if (number && stored.version.number != *number) continue;
     FRESHET_ASSIGN(const VerifyReport report,
                    repository_->verify(VersionName{folders_->model(), stored.version.number}, {}));
     audit.checked_bytes += report.checked_bytes;

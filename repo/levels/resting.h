@@ -49,8 +49,8 @@ class RestingCheckpoints {
   /// `repository` may be null. Folders that are not there are empty.
   /// A `repository` that is damaged (`corrupt`) is passed over: get() then takes no version that is older than what was
   /// acknowledged there, and verify() names the damage. Its other errors are those of this call.
-  static Result<RestingCheckpoints> open(std::vector<std::string> folders, Result<std::shared_ptr<Repository>> repository,
-                                         const std::string& model);
+  static Result<RestingCheckpoints> open(std::vector<std::string> folders,
+                                         Result<std::shared_ptr<Repository>> repository, const std::string& model);
 
   /// Ascending. A version is complete at `local` when the heads of all that it needs are there; its bytes are not read.
   Result<std::vector<RestingVersion>> list() const;
@@ -68,8 +68,9 @@ class RestingCheckpoints {
     std::uint64_t checked_bytes = 0;
     std::vector<Damage> corrupt;
   };
-  /// Reads every chunk that a version's shards name, and what the repository has.
-  Result<Audit> verify() const;
+  /// Reads every chunk that a version's shards name, and what the repository has: of all versions, or of that one. What
+  /// is damaged and of no known version is told in each case.
+  Result<Audit> verify(std::optional<VersionNumber> number = {}) const;
 
   /// Brings what is complete in the folders and newer than the repository's newest there. What was brought, ascending.
   Result<std::vector<RestingVersion>> drain();

@@ -310,7 +310,7 @@ std::string lineage_dot(std::span<const LineageRow> rows, const LineageDrawing& 
   return dot + "}\n";
 }
 
-Result<std::vector<LineageRow>> all_versions(const Repository& repository) {
+Result<std::vector<LineageRow>> all_versions(const VersionCatalog& repository) {
   FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
   std::vector<LineageRow> rows;
   for (const std::string& model : models) {

@@ -38,6 +38,6 @@ std::string lineage_dot(std::span<const LineageRow> rows, const LineageDrawing& 
 std::string lineage_svg(std::span<const LineageRow> rows, const LineageDrawing& drawing = {});
 
 /// Every version of every model, by name.
-Result<std::vector<LineageRow>> all_versions(const Repository& repository);
+Result<std::vector<LineageRow>> all_versions(const VersionCatalog& repository);
 
 }  // namespace freshet

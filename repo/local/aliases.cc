@@ -48,7 +48,7 @@ Result<VersionReference> parse_version_reference(std::string_view text) {
   return reference;
 }
 
-Result<VersionName> Repository::resolve(std::string_view text) const {
+Result<VersionName> VersionCatalog::resolve(std::string_view text) const {
   FRESHET_ASSIGN(VersionReference reference, parse_version_reference(text));
   if (reference.alias.empty()) return std::move(reference.name);
   FRESHET_ASSIGN(const std::vector<Alias> known, aliases(reference.name.model));

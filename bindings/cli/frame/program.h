@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "bindings/cli/frame/exit_code.h"
 #include "bindings/cli/frame/interrupt.h"
@@ -21,6 +22,7 @@ struct Program {
   const Interrupt& interrupt;
   Output out;
   std::string repository;               ///< --repo, else $FRESHET_REPO; empty when neither is there.
+  std::vector<std::string> local;       ///< --local: the folders of a job's ranks, in place of a repository.
   SecurityOptions repository_security;  ///< For an address.
   std::function<Result<ExitCode>()> action;
 };

@@ -35,7 +35,7 @@ Status draw(const std::vector<LineageRow>& rows, const HistoryArguments& argumen
 }
 
 /// Prints the rows, and draws them where that was asked for, with `root` if there is one.
-Result<ExitCode> tell(Program& program, const Repository& repository, const std::vector<LineageRow>& versions,
+Result<ExitCode> tell(Program& program, const VersionCatalog& repository, const std::vector<LineageRow>& versions,
                       const HistoryArguments& arguments, const std::optional<LineageRow>& root = std::nullopt) {
   std::vector<LineageRow> drawn = versions;
   if (root) drawn.insert(drawn.begin(), *root);
@@ -66,7 +66,7 @@ Result<ExitCode> tell(Program& program, const Repository& repository, const std:
   return ExitCode::done;
 }
 
-Result<ExitCode> lineage(Program& program, Repository& repository, const HistoryArguments& arguments) {
+Result<ExitCode> lineage(Program& program, const VersionCatalog& repository, const HistoryArguments& arguments) {
   std::vector<LineageRow> versions;
   if (arguments.all) {
     FRESHET_ASSIGN(versions, all_versions(repository));
@@ -107,7 +107,7 @@ Result<ExitCode> contributors(Program& program, Repository& repository, const Hi
   return ExitCode::done;
 }
 
-Result<ExitCode> owners(Program& program, Repository& repository, const HistoryArguments& arguments) {
+Result<ExitCode> owners(Program& program, const VersionCatalog& repository, const HistoryArguments& arguments) {
   FRESHET_ASSIGN(const VersionName name, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
   FRESHET_ASSIGN(const std::vector<OwnerRow> map, repository.owners(record.manifest.name));
@@ -132,7 +132,7 @@ void add_drawings(CLI::App& command, HistoryArguments& arguments) {
 
 void add_lineage(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<HistoryArguments>();
-  CLI::App& command = add_repo_command(repo, program, "lineage", "a version and its ancestors, newest first");
+  CLI::App& command = add_catalog_command(repo, program, "lineage", "a version and its ancestors, newest first");
   CLI::Option* const version =
       command.add_option("MODEL[@V]", arguments->version, "the version; without @V the newest")
           ->check(reference_check());
@@ -143,7 +143,7 @@ void add_lineage(CLI::App& repo, Program& program) {
       "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired version with \"retired\":true;\n"
       "with --metric also metric. Drawings: colours show the quality or the metric; retired versions are dashed.\n"
       "example: freshet repo lineage --all --svg search.svg --metric val_loss");
-  act_on_repository(command, program, arguments, RepositoryAccess::read, lineage, [](const HistoryArguments& given) {
+  act_on_catalog(command, program, arguments, lineage, [](const HistoryArguments& given) {
     if (given.all == !given.version.empty()) throw CLI::ValidationError("lineage: give MODEL[@V] or --all");
   });
 }
@@ -173,12 +173,12 @@ void add_history(CLI::App& repo, Program& program) {
   act_on_repository(writers, program, of_contributors, RepositoryAccess::read, contributors);
 
   auto of_owners = std::make_shared<HistoryArguments>();
-  CLI::App& owner_map = add_repo_command(repo, program, "owners", "for each tensor the version that wrote it");
+  CLI::App& owner_map = add_catalog_command(repo, program, "owners", "for each tensor the version that wrote it");
   add_reference(owner_map, "MODEL[@V]", of_owners->version, "the version; without @V the newest");
   owner_map.footer(
       "JSON: [{tensor, owner, bytes}]; owner is null if no bytes are stored.\n"
       "example: freshet repo owners net@3");
-  act_on_repository(owner_map, program, of_owners, RepositoryAccess::read, owners);
+  act_on_catalog(owner_map, program, of_owners, owners);
 }
 
 }  // namespace freshet::cli

@@ -17,7 +17,7 @@ struct ListingsArguments {
   MetricChoice metric;
 };
 
-Result<bool> has_tags(const Repository& repository, const VersionName& name, const std::vector<std::string>& tags) {
+Result<bool> has_tags(const VersionCatalog& repository, const VersionName& name, const std::vector<std::string>& tags) {
   FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
   const Tags& has = record.manifest.tags;
   return std::ranges::all_of(tags,
@@ -25,7 +25,7 @@ Result<bool> has_tags(const Repository& repository, const VersionName& name, con
 }
 
 /// Of the model's versions those that have all the tags.
-Result<std::vector<LineageRow>> chosen_versions(const Repository& repository, const std::string& model,
+Result<std::vector<LineageRow>> chosen_versions(const VersionCatalog& repository, const std::string& model,
                                                 const std::vector<std::string>& tags) {
   FRESHET_ASSIGN(std::vector<LineageRow> versions, repository.versions(model));
   if (tags.empty()) return versions;
@@ -65,7 +65,7 @@ struct ListedModel {
 };
 
 /// Not set: the model has no version that is to be listed.
-Result<std::optional<ListedModel>> listed_model(const Repository& repository, const std::string& model,
+Result<std::optional<ListedModel>> listed_model(const VersionCatalog& repository, const std::string& model,
                                                 const ListingsArguments& arguments) {
   FRESHET_ASSIGN(std::vector<LineageRow> versions, chosen_versions(repository, model, arguments.tags));
   std::erase_if(versions, [](const LineageRow& row) { return row.retired; });
@@ -85,7 +85,7 @@ Result<std::optional<ListedModel>> listed_model(const Repository& repository, co
   return std::optional<ListedModel>(std::move(listed));
 }
 
-Result<ExitCode> list_models(Program& program, const Repository& repository, const ListingsArguments& arguments) {
+Result<ExitCode> list_models(Program& program, const VersionCatalog& repository, const ListingsArguments& arguments) {
   const MetricChoice& metric = arguments.metric;
   FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
   std::vector<ListedModel> all;
@@ -130,7 +130,7 @@ std::vector<std::size_t> listed_order(const MetricChoice& metric, const std::vec
   return order;
 }
 
-Result<ExitCode> list_versions(Program& program, const Repository& repository, const ListingsArguments& arguments) {
+Result<ExitCode> list_versions(Program& program, const VersionCatalog& repository, const ListingsArguments& arguments) {
   const MetricChoice& metric = arguments.metric;
   std::vector<std::vector<std::string>> rows = {{"VERSION", "ANCESTOR", "INHERITED", "OWN", "QUALITY", "STEP",
                                                  metric.chosen() ? printable(metric.name) : "METRIC", "CREATED"}};
@@ -161,7 +161,7 @@ Result<ExitCode> list_versions(Program& program, const Repository& repository, c
   return ExitCode::done;
 }
 
-Result<ExitCode> list_contents(Program& program, Repository& repository, const ListingsArguments& arguments) {
+Result<ExitCode> list_contents(Program& program, const VersionCatalog& repository, const ListingsArguments& arguments) {
   return arguments.model.empty() ? list_models(program, repository, arguments)
                                  : list_versions(program, repository, arguments);
 }
@@ -186,7 +186,7 @@ Result<ExitCode> stat(Program& program, Repository& repository, const ListingsAr
 
 void add_listings(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<ListingsArguments>();
-  CLI::App& ls = add_repo_command(repo, program, "ls", "the models, or the versions of one model");
+  CLI::App& ls = add_catalog_command(repo, program, "ls", "the models, or the versions of one model");
   ls.add_option("MODEL", arguments->model, "list its versions, oldest first")->check(model_check());
   ls.add_option("--tag", arguments->tags, "only versions with this tag; repeatable")
       ->type_name("K=V")
@@ -199,7 +199,7 @@ void add_listings(CLI::App& repo, Program& program) {
       "then step, metrics and created_ms. With --metric the best come first, and a line also has metric, of a model\n"
       "its best version's, and best.\n"
       "example: freshet repo ls net --metric val_loss --at-most 0.5");
-  act_on_repository(ls, program, arguments, RepositoryAccess::read, list_contents);
+  act_on_catalog(ls, program, arguments, list_contents);
 
   CLI::App& totals = add_repo_command(repo, program, "stat", "the numbers of models, versions, tensors and bytes");
   totals.footer(

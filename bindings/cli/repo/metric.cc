@@ -20,7 +20,7 @@ char as_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' 
 
 }  // namespace
 
-Result<std::vector<VersionFacts>> facts_of(const Repository& repository, const std::vector<LineageRow>& rows) {
+Result<std::vector<VersionFacts>> facts_of(const VersionCatalog& repository, const std::vector<LineageRow>& rows) {
   std::vector<VersionFacts> facts(rows.size());
   FRESHET_TRY(run_side_by_side(rows.size(), kFactsAtOnce, [&](std::size_t at) -> Status {
     if (rows[at].retired) return {};
@@ -93,7 +93,7 @@ MetricChoice metric_of(const std::vector<VersionFacts>& facts) {
   return first;
 }
 
-Result<MeasuredRows> measured(const Repository& repository, const MetricChoice& choice,
+Result<MeasuredRows> measured(const VersionCatalog& repository, const MetricChoice& choice,
                               const std::vector<LineageRow>& rows) {
   FRESHET_ASSIGN(const std::vector<VersionFacts> facts, facts_of(repository, rows));
   return measured(choice, rows, facts);

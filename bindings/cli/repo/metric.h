@@ -24,7 +24,7 @@ struct VersionFacts {
 
 /// Of each row, several at a time. Nothing of a retired version, and nothing of a damaged record: `verify` tells of the
 /// damage.
-Result<std::vector<VersionFacts>> facts_of(const Repository& repository, const std::vector<LineageRow>& rows);
+Result<std::vector<VersionFacts>> facts_of(const VersionCatalog& repository, const std::vector<LineageRow>& rows);
 
 struct MetricChoice {
   std::string name;  ///< Empty: no metric was chosen.
@@ -62,7 +62,7 @@ struct MeasuredRows {
 MeasuredRows measured(const MetricChoice& choice, const std::vector<LineageRow>& rows,
                       const std::vector<VersionFacts>& facts);
 /// The same, where nothing has been read yet.
-Result<MeasuredRows> measured(const Repository& repository, const MetricChoice& choice,
+Result<MeasuredRows> measured(const VersionCatalog& repository, const MetricChoice& choice,
                               const std::vector<LineageRow>& rows);
 
 /// --metric, --lower, --higher, --at-least and --at-most.

@@ -5,6 +5,7 @@
 
 #include "bindings/cli/frame/arguments.h"
 #include "core/base/format.h"
+#include "repo/levels/job_catalog.h"
 
 namespace freshet::cli {
 
@@ -21,6 +22,32 @@ CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& 
   return command;
 }
 
+CLI::App& add_catalog_command(CLI::App& repo, Program& program, const std::string& name,
+                              const std::string& description) {
+  CLI::App& command = add_repo_command(repo, program, name, description);
+  command.add_option("--local", program.local, "the folders of a job's ranks, in place of a repository")
+      ->type_name("DIR");
+  return command;
+}
+
+Result<std::shared_ptr<const VersionCatalog>> open_catalog(const Program& program) {
+  using Catalog = std::shared_ptr<const VersionCatalog>;
+  const auto open_job = [](std::vector<std::string> folders) -> Result<Catalog> {
+    FRESHET_ASSIGN(auto job, levels::JobCatalog::open(std::move(folders)));
+    return Catalog(std::move(job));
+  };
+  if (!program.local.empty()) return open_job(program.local);
+  auto repository = open_repository(program.repository, {.access = {}, .security = program.repository_security});
+  if (repository) {
+    say_if_part(program, *repository);
+    return Catalog(*std::move(repository));
+  }
+  if (repository.error().code() != Code::not_found) return fail(std::move(repository).error());
+  Result<Catalog> job = open_job({program.repository});
+  if (job) return job;
+  return fail(std::move(repository).error());
+}
+
 void say_if_part(const Program& program, const OpenedRepository& repository) {
   if (is_repository_address(program.repository) || !is_part(repository)) return;
   program.out.log(format("{} is one provider of several, and it does not run: this answer is about its part only",
@@ -28,6 +55,8 @@ void say_if_part(const Program& program, const OpenedRepository& repository) {
 }
 
 void require_repository(Program& program) {
+  if (!program.local.empty() && !program.repository.empty()) throw CLI::ValidationError("give --repo or --local");
+  if (!program.local.empty()) return;
   const char* environment = std::getenv("FRESHET_REPO");
   if (program.repository.empty() && environment != nullptr) program.repository = environment;
   if (program.repository.empty())

@@ -43,7 +43,8 @@ void add_serve(CLI::App& repo, Program& program);  // serve
 /// A subcommand with the options that all of them have (--json, --repo).
 CLI::App& add_repo_command(CLI::App& repo, Program& program, const std::string& name, const std::string& description);
 
-/// Throws CLI::ValidationError (wrong usage) when neither --repo nor $FRESHET_REPO names one. While parsing only.
+/// Throws CLI::ValidationError (wrong usage) unless one of --repo, $FRESHET_REPO and --local names what to ask. While
+/// parsing only.
 void require_repository(Program& program);
 
 /// Tells people that the answer is about one provider's part.
@@ -72,7 +73,28 @@ void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Argu
   });
 }
 
-/// MODEL, MODEL@V or MODEL@ALIAS, required; Repository::resolve() says which version that is.
+/// A subcommand that only asks: of a repository, or of the folders of a job's ranks (--local).
+CLI::App& add_catalog_command(CLI::App& repo, Program& program, const std::string& name,
+                              const std::string& description);
+
+/// What such a command asks. A folder that --repo names may be one of a job's, too.
+Result<std::shared_ptr<const VersionCatalog>> open_catalog(const Program& program);
+
+/// act_on_repository() for such a command.
+template <typename Arguments, typename Act>
+void act_on_catalog(CLI::App& command, Program& program, std::shared_ptr<Arguments> arguments, Act act,
+                    std::function<void(const std::type_identity_t<Arguments>&)> check = {}) {
+  command.callback([&program, arguments, act, check] {
+    if (check) check(*arguments);
+    require_repository(program);
+    program.action = [&program, arguments, act]() -> Result<ExitCode> {
+      FRESHET_ASSIGN(const auto catalog, open_catalog(program));
+      return act(program, *catalog, *arguments);
+    };
+  });
+}
+
+/// MODEL, MODEL@V or MODEL@ALIAS, required; VersionCatalog::resolve() says which version that is.
 void add_reference(CLI::App& command, const std::string& name, std::string& version, const std::string& description);
 CLI::Validator reference_check();
 

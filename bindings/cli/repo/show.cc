@@ -87,7 +87,7 @@ std::string record_text(const Json& record) {
   return text + table(rows);
 }
 
-Result<ExitCode> show(Program& program, Repository& repository, const ShowArguments& arguments) {
+Result<ExitCode> show(Program& program, const VersionCatalog& repository, const ShowArguments& arguments) {
   FRESHET_ASSIGN(const VersionName asked, repository.resolve(arguments.version));
   FRESHET_ASSIGN(const VersionRecord record, repository.get(asked));
   std::vector<OwnerRow> owners;
@@ -104,13 +104,13 @@ Result<ExitCode> show(Program& program, Repository& repository, const ShowArgume
 
 void add_show(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<ShowArguments>();
-  CLI::App& command = add_repo_command(repo, program, "show", "all facts of a version");
+  CLI::App& command = add_catalog_command(repo, program, "show", "all facts of a version");
   add_reference(command, "MODEL[@V]", arguments->version, "the version; without @V the newest");
   command.footer(
       "A line of JSON: model, version, ancestor, step, created_ms, quality, has_weights, guessed, layers,\n"
       "inherited_bytes, own_bytes, metrics, tags, pins, tensors [{name, dtype, shape, bytes, role, owner}].\n"
       "example: freshet repo show net@3");
-  act_on_repository(command, program, arguments, RepositoryAccess::read, show);
+  act_on_catalog(command, program, arguments, show);
 }
 
 }  // namespace freshet::cli

@@ -24,7 +24,7 @@ Result<ExitCode> tell_unreadable(Program& program, const Error& error) {
   return ExitCode::corrupt;
 }
 
-Result<VerifyReport> check(const Repository& repository, const std::optional<VersionName>& name) {
+Result<VerifyReport> check(const VersionCatalog& repository, const std::optional<VersionName>& name) {
   ProgressBar bar("verify");
   return repository.verify(name, [&bar](std::uint64_t done, std::uint64_t total) { bar.show(done, total); });
 }
@@ -35,8 +35,11 @@ std::string label(const VerifyReport::Corrupt& one) {
 }
 
 /// What providers had lost of each other is told again first, so that what is checked is what stands now.
-Status repair(Program& program, Repository& repository, Json& line, std::string& text) {
-  FRESHET_ASSIGN(const RepairReport report, repository.repair());
+Status repair(Program& program, Json& line, std::string& text) {
+  FRESHET_ASSIGN(const OpenedRepository repository,
+                 open_repository(program.repository,
+                                 {.access = RepositoryAccess::write, .security = program.repository_security}));
+  FRESHET_ASSIGN(const RepairReport report, repository->repair());
   line["repaired"] = Json::array();
   for (const RepairReport::Row& row : report.repaired) {
     line["repaired"].push_back({{"version", version_json(row.version)},
@@ -51,14 +54,12 @@ Status repair(Program& program, Repository& repository, Json& line, std::string&
   return {};
 }
 
-Result<ExitCode> verify(Program& program, Repository& repository, const VerifyArguments& arguments) {
+Result<ExitCode> verify(Program& program, const VersionCatalog& repository, const VerifyArguments& arguments, Json line,
+                        std::string text) {
   std::optional<VersionName> name;
   if (!arguments.version.empty()) {
     FRESHET_ASSIGN(name, repository.resolve(arguments.version));
   }
-  Json line = Json::object();
-  std::string text;
-  if (arguments.repair) FRESHET_TRY(repair(program, repository, line, text));
   FRESHET_ASSIGN(const VerifyReport report, check(repository, name));
   line["checked_bytes"] = report.checked_bytes;
   line["corrupt"] = Json::array();
@@ -84,7 +85,7 @@ Result<ExitCode> verify(Program& program, Repository& repository, const VerifyAr
 void add_verify(CLI::App& repo, Program& program) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App& command =
-      add_repo_command(repo, program, "verify", "read everything again, and compare it with its digests");
+      add_catalog_command(repo, program, "verify", "read everything again, and compare it with its digests");
   command.add_option("MODEL[@V]", arguments->version, "only this version; without @V the newest")
       ->check(reference_check());
   command.add_flag("--repair", arguments->repair, "restore references that providers lost, then verify");
@@ -98,15 +99,15 @@ void add_verify(CLI::App& repo, Program& program) {
       "example: freshet repo verify net@3");
   command.callback([&program, arguments] {
     require_repository(program);
+    if (arguments->repair && !program.local.empty()) throw CLI::ValidationError("--repair needs a repository");
     program.action = [&program, arguments]() -> Result<ExitCode> {
-      const RepositoryAccess access = arguments->repair ? RepositoryAccess::write : RepositoryAccess::read;
-      auto repository =
-          open_repository(program.repository, {.access = access, .security = program.repository_security});
-      if (!repository && repository.error().code() == Code::corrupt) {
-        return tell_unreadable(program, repository.error());
-      }
-      if (!repository) return fail(std::move(repository).error());
-      return verify(program, **repository, *arguments);
+      Json line = Json::object();
+      std::string text;
+      const Status repaired = arguments->repair ? repair(program, line, text) : Status();
+      const auto catalog = repaired ? open_catalog(program) : fail(repaired.error());
+      if (!catalog && catalog.error().code() == Code::corrupt) return tell_unreadable(program, catalog.error());
+      if (!catalog) return fail(catalog.error());
+      return verify(program, **catalog, *arguments, std::move(line), std::move(text));
     };
   });
 }

@@ -16,13 +16,15 @@ struct Command {
   std::vector<Json> lines;
 };
 
-Command freshet(std::vector<std::string> words) {
-  words.insert(words.begin(), {FRESHET_PROGRAM, "checkpoint"});
+Command freshet(std::vector<std::string> words, const std::string& group = "checkpoint") {
+  words.insert(words.begin(), {FRESHET_PROGRAM, group});
   words.push_back("--json");
   ChildProcess process(std::move(words));
   const RankRun run = Job::finish(process);
   return {run.exit_code(), run.lines};
 }
+
+Command repo(std::vector<std::string> words) { return freshet(std::move(words), "repo"); }
 
 std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -144,6 +146,84 @@ TEST(CheckpointCommand, ReadsCopiesToo) {
   }
 }
 
+/// `freshet repo` on the folders of a job, which answers as for a repository.
+TEST(CheckpointCommand, RepositoryCommandsAnswerForAJobsFolders) {
+  Job job(mixed_state());
+  const Job::Options options{.words = {"--when-behind", "wait", "--external", job.folder("runs"), "--keep", "local:3"}};
+  for (const RankRun& run : job.run(2, 5, options)) ASSERT_EQ(run.exit_code(), 0);
+  const std::vector<std::string> all = {"--local", job.local(0), job.local(1)};
+  const std::vector<std::string> stored = {"--repo", job.folder("runs")};
+
+  // The job kept three. Of the two before them newer ones need bytes: what version 1 wrote and no later step changed,
+  // and what version 2 wrote and step 3 did not change.
+  EXPECT_EQ(repo(with({"ls"}, all)).lines,
+            (std::vector<Json>{{{"model", "net"}, {"versions", 3}, {"newest", 5}, {"quality", nullptr}}}));
+  const std::vector<Json> listed = repo(with({"ls", "net"}, all)).lines;
+  ASSERT_EQ(listed.size(), 5U);
+  for (std::size_t at = 0; at < 5; ++at) {
+    Json expected = repo(with({"ls", "net"}, stored)).lines[at];
+    expected.erase("created_ms");
+    if (at < 2) {
+      for (const char* const key : {"step", "metrics"}) expected.erase(key);
+      expected["retired"] = true;
+    }
+    Json line = listed[at];
+    EXPECT_EQ(line.erase("created_ms"), at < 2 ? 0U : 1U);
+    EXPECT_EQ(line, expected);
+  }
+  const Json lineage = repo(with({"lineage", "net"}, all)).lines[0];
+  Json expected = repo(with({"lineage", "net"}, stored)).lines[0];
+  ASSERT_EQ(expected.size(), 5U);
+  EXPECT_EQ(expected[0]["ancestor"], "net@4");
+  expected[3]["retired"] = expected[4]["retired"] = true;
+  EXPECT_EQ(lineage, expected);
+  EXPECT_EQ(repo(with({"lineage", "net@4"}, all)).lines[0][0]["version"], "net@4");
+  EXPECT_EQ(repo(with({"show", "net@1"}, all)).exit_code, 3);
+  // No rank stores an empty tensor, so nobody knows who wrote it.
+  const auto filled = [](const Json& tensors) {
+    Json some = Json::array();
+    for (const Json& tensor : tensors) {
+      if (tensor["bytes"] != 0) some.push_back(tensor);
+    }
+    return some;
+  };
+  const Json shown = repo(with({"show", "net"}, all)).lines[0];
+  EXPECT_EQ(shown["tags"], (Json{{"checkpoint.ranks", "2"}}));
+  EXPECT_EQ(filled(shown["tensors"]), filled(repo(with({"show", "net"}, stored)).lines[0]["tensors"]));
+  const Json owners = repo(with({"owners", "net"}, all)).lines[0];
+  EXPECT_EQ(filled(owners), filled(repo(with({"owners", "net"}, stored)).lines[0]));
+  EXPECT_NE(owners.dump().find("net@1"), std::string::npos);
+
+  // One rank's folder answers for what this rank stores; --repo knows it.
+  EXPECT_EQ(repo({"ls", "net", "--repo", job.local(1)}).lines.size(), listed.size());
+  Command verified = repo({"verify", "--repo", job.local(1)});
+  EXPECT_EQ(verified.exit_code, 0);
+  EXPECT_GT(verified.lines[0]["checked_bytes"], 0);
+  EXPECT_EQ(repo(with({"verify"}, all)).lines, freshet(with({"verify"}, all)).lines);
+
+  std::fstream file(job.shards(1).back(), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-100, std::ios::end);
+  file.put('!');
+  file.close();
+  verified = repo(with({"verify"}, all));
+  EXPECT_EQ(verified.exit_code, 4);
+  ASSERT_EQ(verified.lines[0]["corrupt"].size(), 1U);
+  const Json& corrupt = verified.lines[0]["corrupt"][0];
+  EXPECT_EQ(corrupt["version"], "net@5");
+  EXPECT_EQ(corrupt["tensor"], freshet(with({"verify"}, all)).lines[0]["corrupt"][0]["tensor"]);
+  EXPECT_EQ(corrupt["reason"].get<std::string>().rfind("rank 1: bytes ", 0), 0U) << corrupt;
+  EXPECT_EQ(repo(with({"verify", "net@5"}, all)).exit_code, 4);
+  EXPECT_EQ(repo(with({"verify", "net@4"}, all)).exit_code, 0);
+  EXPECT_EQ(repo(with({"verify", "net@9"}, all)).exit_code, 3);
+  // A file that is cut short is of no version that could be named.
+  std::filesystem::resize_file(job.shards(1).back(), 100);
+  verified = repo({"verify", "--repo", job.local(1)});
+  EXPECT_EQ(verified.exit_code, 4);
+  EXPECT_EQ(verified.lines[0]["corrupt"][0]["version"], nullptr);
+  EXPECT_EQ(verified.lines[0]["corrupt"][0]["record"], "net");
+  EXPECT_NE(verified.lines[0]["corrupt"][0]["reason"].get<std::string>().find(job.local(1)), std::string::npos);
+}
+
 TEST(CheckpointCommand, BadInputIsAnErrorThatNamesIt) {
   Job job(mixed_state());
   EXPECT_EQ(freshet({"ls", "--local", job.folder("nowhere")}).exit_code, 3);
@@ -151,6 +231,14 @@ TEST(CheckpointCommand, BadInputIsAnErrorThatNamesIt) {
   EXPECT_EQ(freshet({"get", "net", "--local", job.folder("nowhere"), "-o", job.folder("o")}).exit_code, 3);
   EXPECT_EQ(freshet({"get", "../net", "--local", job.folder("nowhere"), "-o", job.folder("o")}).exit_code, 2);
   EXPECT_EQ(freshet({"drain", "net", "--local", job.folder("nowhere")}).exit_code, 2);
+  const std::string empty = job.folder("empty/net");
+  std::filesystem::create_directories(empty);
+  EXPECT_EQ(repo({"ls", "--local", job.folder("nowhere")}).exit_code, 3);
+  for (const char* const command : {"ls", "verify"}) {
+    EXPECT_EQ(repo({command, "--local", job.folder("empty")}).exit_code, 3);
+    EXPECT_EQ(repo({command, "--repo", job.folder("empty")}).exit_code, 3);
+  }
+  EXPECT_EQ(repo({"ls", "--local", empty, "--repo", empty}).exit_code, 2);
 }
 
 /// A checkpoint is a version like others: a server can follow a job again, and gets its weights and buffers alone.
