@@ -39,7 +39,8 @@ Result<std::vector<StoredVersion>> ExternalLevel::versions(std::vector<std::stri
     const Result<VersionRecord> record = repository_->get(row.version);
     if (!record) {
       if (record.error().code() == Code::corrupt && damaged != nullptr) {
-        damaged->push_back(format("{} in the repository is damaged: {}", to_string(row.version), record.error().message()));
+        damaged->push_back(
+            format("{} in the repository is damaged: {}", to_string(row.version), record.error().message()));
       }
       if (record.error().code() == Code::not_found || record.error().code() == Code::corrupt) continue;
       return fail(record.error());
@@ -256,6 +257,8 @@ Result<const VersionRecord*> ExternalLevel::record_of(const Version& version) {
       tensors.push_back({.spec = spec, .layout = {.cut = Cut::on}});
     }
     table_ = TensorTable::of(std::move(tensors));
+    pieces_ = stored_pieces(table_->tensors, 1, 0);
+    offsets_ = memory_offsets(pieces_);
     record_ = std::move(record);
     cache_.clear();
     cached_bytes_ = 0;
@@ -271,13 +274,15 @@ Result<std::vector<std::byte>> ExternalLevel::head(const Version& version) {
                      .key = {.version = version, .rank = 0, .ranks = 1},
                      .step = manifest.step,
                      .created_unix_ns = manifest.created_unix_ns,
-                     .tensors = table_->digest};
-  std::map<VersionId, std::uint32_t> known;
-  for (std::size_t i = 0; i < manifest.owners.size(); ++i) {
-    const VersionId& writer = manifest.owners[i].writer;
+                     .tensors = table_->digest,
+                     .versions = {version},
+                     .payload_bytes = offsets_.back()};
+  std::map<VersionId, std::uint32_t> known = {{version.id, 0}};
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const VersionId& writer = manifest.owners[pieces_[i].piece.tensor].writer;
     const auto [at, is_new] = known.try_emplace(writer, static_cast<std::uint32_t>(header.versions.size()));
-    if (is_new) header.versions.push_back({.id = writer, .number = writer == version.id ? version.number : 0});
-    header.records.push_back({.writer = at->second, .store = at->second});
+    if (is_new) header.versions.push_back({.id = writer, .number = 0});
+    header.records.push_back({.writer = at->second, .store = 0, .offset = offsets_[i]});
   }
   return encode_shard_head(header);
 }
@@ -288,17 +293,12 @@ Result<std::vector<std::byte>> ExternalLevel::table(const Digest& digest) const 
   return table_->encoded;
 }
 
-Result<std::vector<std::byte>> ExternalLevel::read(const Version& version, std::uint32_t tensor,
-                                                   std::span<const ByteRange> ranges) {
-  const MutexLock lock(mutex_);
-  FRESHET_ASSIGN(const VersionRecord* const record, record_of(version));
-  const auto specs = record->manifest.architecture->tensors();
-  if (tensor >= specs.size()) return refuse("this tensor does not exist");
+Result<Bytes> ExternalLevel::tensor_of(const VersionRecord& record, std::uint32_t tensor) {
   auto at = cache_.find(tensor);
   if (at == cache_.end()) {
-    std::vector<std::byte> whole(specs[tensor].bytes());
+    std::vector<std::byte> whole(table_->tensors[tensor].spec.bytes());
     const Repository::TensorRead read{.tensor = tensor, .out = whole};
-    FRESHET_TRY(repository_->read(*record, std::span(&read, 1)));
+    FRESHET_TRY(repository_->read(record, std::span(&read, 1)));
     // Ranks ask for tensors in one order: the first ones are done with.
     while (!cache_.empty() && cached_bytes_ + whole.size() > kCachedBytesMax) {
       cached_bytes_ -= cache_.begin()->second.size();
@@ -307,12 +307,27 @@ Result<std::vector<std::byte>> ExternalLevel::read(const Version& version, std::
     cached_bytes_ += whole.size();
     at = cache_.emplace(tensor, std::move(whole)).first;
   }
+  return Bytes(at->second);
+}
+
+Result<std::vector<std::byte>> ExternalLevel::read(const Version& version, std::span<const ByteRange> ranges) {
+  const MutexLock lock(mutex_);
+  FRESHET_ASSIGN(const VersionRecord* const record, record_of(version));
   std::vector<std::byte> out;
-  for (const ByteRange& range : ranges) {
-    const std::vector<std::byte>& whole = at->second;
-    if (range.offset > whole.size() || range.bytes > whole.size() - range.offset) return refuse("outside of a tensor");
-    const auto first = whole.begin() + static_cast<std::ptrdiff_t>(range.offset);
-    out.insert(out.end(), first, first + static_cast<std::ptrdiff_t>(range.bytes));
+  for (auto [offset, bytes] : ranges) {
+    if (offset > offsets_.back() || bytes > offsets_.back() - offset) return refuse("outside of the version");
+    while (bytes > 0) {
+      const auto i = static_cast<std::size_t>(std::ranges::upper_bound(offsets_, offset) - offsets_.begin() - 1);
+      FRESHET_ASSIGN(const Bytes tensor, tensor_of(*record, pieces_[i].piece.tensor));
+      const std::uint64_t begin = offset - offsets_[i];
+      const std::uint64_t count = std::min(bytes, offsets_[i + 1] - offset);
+      const Bytes part =
+          begin < tensor.size() ? tensor.subspan(begin, std::min(count, tensor.size() - begin)) : Bytes();
+      out.insert(out.end(), part.begin(), part.end());
+      out.resize(out.size() + count - part.size());  // Between two tensors.
+      offset += count;
+      bytes -= count;
+    }
   }
   return out;
 }

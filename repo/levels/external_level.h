@@ -47,11 +47,10 @@ class ExternalLevel {
   /// Of the versions that came from ranks, retires all but the newest `count`.
   Status keep_newest(std::uint32_t count);
 
-  /// A version there as a shard of one rank: its head has no digests, since the repository proves what it reads.
+  /// A version there as ShardKind::stored: its head, its list of tensors, and bytes of its payload.
   Result<std::vector<std::byte>> head(const Version& version) FRESHET_EXCLUDES(mutex_);
   Result<std::vector<std::byte>> table(const Digest& digest) const FRESHET_EXCLUDES(mutex_);
-  /// Bytes of one tensor of it.
-  Result<std::vector<std::byte>> read(const Version& version, std::uint32_t tensor, std::span<const ByteRange> ranges)
+  Result<std::vector<std::byte>> read(const Version& version, std::span<const ByteRange> ranges)
       FRESHET_EXCLUDES(mutex_);
 
  private:
@@ -78,6 +77,7 @@ class ExternalLevel {
   bool inherit_equal(Draft& draft, std::uint32_t at, const Digest& digest) const;
   Status note_stored(const Draft& draft, const VersionName& name, const ShardedVersion& version);
   Result<const VersionRecord*> record_of(const Version& version) FRESHET_REQUIRES(mutex_);
+  Result<Bytes> tensor_of(const VersionRecord& record, std::uint32_t tensor) FRESHET_REQUIRES(mutex_);
 
   const std::shared_ptr<Repository> repository_;
   const std::string model_;
@@ -98,6 +98,8 @@ class ExternalLevel {
   mutable Mutex mutex_;
   std::optional<VersionRecord> record_ FRESHET_GUARDED_BY(mutex_);
   std::shared_ptr<const TensorTable> table_ FRESHET_GUARDED_BY(mutex_);
+  std::vector<StoredPiece> pieces_ FRESHET_GUARDED_BY(mutex_);     ///< Its tensors, but for the empty ones,
+  std::vector<std::uint64_t> offsets_ FRESHET_GUARDED_BY(mutex_);  ///< and where they are in the payload.
   std::map<std::uint32_t, std::vector<std::byte>> cache_ FRESHET_GUARDED_BY(mutex_);
   std::uint64_t cached_bytes_ FRESHET_GUARDED_BY(mutex_) = 0;
 };

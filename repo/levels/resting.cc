@@ -42,20 +42,15 @@ class RebuildingSource final : public ShardSource {
   std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) override {
     const Rebuilt* rebuilt = find(holder);
     if (rebuilt == nullptr) return folders_.read(holder, ranks, std::move(ranges));
-    struct Done final : Pending {
-      explicit Done(Bytes result) : result_(std::move(result)) {}
-      Bytes wait() override { return std::move(result_); }
-      Bytes result_;
-    };
     std::vector<std::byte> bytes;
     for (const ByteRange& range : ranges) {
       if (range.offset > rebuilt->payload.size() || range.bytes > rebuilt->payload.size() - range.offset) {
-        return std::make_unique<Done>(fail(Code::corrupt, "outside of the shard"));
+        return done(fail(Code::corrupt, "outside of the shard"));
       }
       const auto* from = rebuilt->payload.data() + range.offset;
       bytes.insert(bytes.end(), from, from + range.bytes);
     }
-    return std::make_unique<Done>(group::Answer(std::move(bytes)));
+    return done(group::Answer(std::move(bytes)));
   }
 
  private:

@@ -104,10 +104,7 @@ Result<Bytes> ShardImage::bytes_of(std::size_t i, std::vector<BadShard>& bad) {
     read.pending.reset();
   }
   const auto refuse_holder = [&](const std::string& why) {
-    const Holder& holder = read.holder;
-    bad.push_back(
-        {holder, format("version {}, {} of rank {} at rank {}: {}", holder.version.number,
-                        holder.kind == ShardKind::parity ? "parity" : "shard", holder.shard_rank, holder.holder, why)});
+    bad.push_back(bad_at(read.holder, why));
     return fail(Code::corrupt, bad.back().why);
   };
   if (!*read.answer) {

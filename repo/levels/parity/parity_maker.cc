@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "core/base/bytes.h"
@@ -67,13 +66,9 @@ Result<std::vector<ShardHeader>> ParityMaker::heads_of(ShardSource& source, cons
   std::vector<ShardHeader> heads;
   for (std::size_t i = 0; i < group_.members.size(); ++i) {
     const std::uint32_t rank = group_.members[i];
-    FRESHET_ASSIGN(const group::Answer bytes,
-                   source.head({.version = version, .shard_rank = rank, .holder = rank}, group_.ranks));
-    FRESHET_ASSIGN(ShardHeader header, decode_shard_head(bytes.bytes()));
-    const ShardKey key{.version = version, .rank = rank, .ranks = group_.ranks};
-    if (header.key != key || header.tensors != group_.table->digest) {
-      return fail(Code::corrupt, format("rank {} answered with another shard's head", rank));
-    }
+    FRESHET_ASSIGN(ShardHeader header,
+                   read_head(source, {.version = version, .shard_rank = rank, .holder = rank}, group_.ranks));
+    if (header.tensors != group_.table->digest) return fail(Code::corrupt, format("rank {} has other tensors", rank));
     FRESHET_TRY(check_records(header, pieces_[i]));
     heads.push_back(std::move(header));
   }
@@ -191,11 +186,7 @@ Status ParityMaker::make(ShardSource& source, ShardFolders& folders, const Versi
     return images[stripes_.data_at(stripes_.stripe_of_row(position_, block.row), i)];
   };
   const auto begin = [&](const Block& block) -> Status {
-    constexpr Duration kNap = std::chrono::milliseconds(50);
-    for (Duration left = pace.before(block.bytes * stripes_.data()); left > Duration::zero(); left -= kNap) {
-      if (hooks.stop && hooks.stop()) return fail(Code::cancelled, "stopped");
-      std::this_thread::sleep_for(std::min(left, kNap));
-    }
+    FRESHET_TRY(pace.wait_for(block.bytes * stripes_.data(), hooks.stop));
     for (std::uint32_t i = 0; i < stripes_.data(); ++i) {
       image_at(block, i).begin(block.region->begin + i * block.region->part_bytes + block.offset, block.bytes);
     }

@@ -81,10 +81,7 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
   for (const Holder& holder : plan.holders) {
     if (holder.kind != ShardKind::parity || holder.version != plan.version) continue;
     const auto take = [&]() -> Status {
-      FRESHET_ASSIGN(const group::Answer bytes, source.head(holder, plan.ranks));
-      FRESHET_ASSIGN(ShardHeader header, decode_shard_head(bytes.bytes()));
-      const ShardKey wanted{.version = plan.version, .rank = holder.shard_rank, .ranks = plan.ranks};
-      if (header.key != wanted || !header.parity) return fail(Code::corrupt, "this is the head of another shard");
+      FRESHET_ASSIGN(ShardHeader header, read_head(source, holder, plan.ranks));
       // Of other groups than the lost rank's.
       if (!std::ranges::binary_search(header.parity->members, rank_)) return {};
       if (!found.empty()) {
@@ -107,8 +104,7 @@ Status ShardRebuild::find_parity(ShardSource& source, const RestartPlan& plan, s
     };
     if (const Status taken = take(); !taken) {
       if (is_no_damage(taken.error())) return taken;
-      bad.push_back({holder, format("version {}, parity of rank {} at rank {}: {}", plan.version.number,
-                                    holder.shard_rank, holder.holder, taken.error().message())});
+      bad.push_back(bad_at(holder, taken.error().message()));
     }
   }
   if (!lost) {
@@ -164,20 +160,16 @@ Status ShardRebuild::find_shares(ShardSource& source, const RestartPlan& plan, s
     for (const Holder& holder : plan.holders) {
       if (holder.kind == ShardKind::parity || holder.version != plan.version || holder.shard_rank != rank) continue;
       const auto take = [&]() -> Result<ShardHeader> {
-        FRESHET_ASSIGN(const group::Answer bytes, source.head(holder, plan.ranks));
-        FRESHET_ASSIGN(ShardHeader header, decode_shard_head(bytes.bytes()));
-        const ShardKey wanted{.version = plan.version, .rank = rank, .ranks = plan.ranks};
-        if (header.key != wanted || header.tensors != header_.tensors || header.parity) {
-          return fail(Code::corrupt, "this is the head of another shard");
-        }
+        FRESHET_ASSIGN(ShardHeader header, read_head(source, holder, plan.ranks));
+        if (header.tensors != header_.tensors)
+          return fail(Code::corrupt, "its tensors differ from those of the parity");
         FRESHET_TRY(check_records(header, pieces));
         return header;
       };
       const Result<ShardHeader> header = take();
       if (!header) {
         if (is_no_damage(header.error())) return fail(header.error());
-        bad.push_back({holder, format("version {}, shard of rank {} at rank {}: {}", plan.version.number, rank,
-                                      holder.holder, header.error().message())});
+        bad.push_back(bad_at(holder, header.error().message()));
         continue;
       }
       const auto holders = holders_of_all(plan, *header, holder);

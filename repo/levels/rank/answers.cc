@@ -12,17 +12,20 @@ Result<std::vector<std::byte>> Answers::answer(Bytes bytes) {
   FRESHET_ASSIGN(const Question question, decode_question(bytes));
   switch (question.kind) {
     case Kind::head:
-    case Kind::read: return question.in_memory ? from_memory(question) : from_folders(question);
+    case Kind::read:
+      if (question.of == ShardKind::stored) return from_repository(question);
+      return question.in_memory ? from_memory(question) : from_folders(question);
     case Kind::table: return table(question.table);
-    case Kind::bring: bringer_.take_request(question); return std::vector<std::byte>();
-    case Kind::stored_head:
-      if (external() != nullptr) return external()->head(question.key.version);
-      break;
-    case Kind::stored_read:
-      if (external() != nullptr) return external()->read(question.key.version, question.key.rank, question.ranges);
-      break;
+    case Kind::bring: break;
   }
-  return fail(Code::unsupported, "only rank 0 has the repository");
+  bringer_.take_request(question);
+  return std::vector<std::byte>();
+}
+
+Result<std::vector<std::byte>> Answers::from_repository(const Question& question) {
+  if (external() == nullptr) return fail(Code::unsupported, "only rank 0 has the repository");
+  if (question.kind == Question::Kind::head) return external()->head(question.key.version);
+  return external()->read(question.key.version, question.ranges);
 }
 
 Result<std::vector<std::byte>> Answers::from_folders(const Question& question) {

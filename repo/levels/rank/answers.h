@@ -34,6 +34,7 @@ class Answers {
   ExternalLevel* external() const { return job_.external != nullptr ? job_.external.get() : to_read_.get(); }
   Result<std::vector<std::byte>> from_folders(const Question& question);
   Result<std::vector<std::byte>> from_memory(const Question& question);
+  Result<std::vector<std::byte>> from_repository(const Question& question);
   Result<std::vector<std::byte>> table(const Digest& digest);
 
   const Job& job_;

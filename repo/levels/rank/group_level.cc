@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <thread>
 #include <utility>
 
 #include "core/base/format.h"
@@ -99,12 +98,8 @@ Status GroupLevel::make_parity(const Version& version, std::uint64_t step) {
 Status GroupLevel::copy_shard(const Version& version, std::uint64_t step) {
   GroupSource source(*job_.group, job_.options.patience);
   const std::uint32_t from = ring_.keeps_copy_of;
-  const ShardKey key{version, from, job_.options.ranks};
-  FRESHET_ASSIGN(const group::Answer bytes, source.head({version, from, from}, job_.options.ranks));
-  FRESHET_ASSIGN(const ShardHeader newest, decode_shard_head(bytes.bytes()));
-  if (newest.key != key || newest.tensors != job_.cut->table->digest) {
-    return fail(Code::corrupt, format("rank {} answered with another shard's head", from));
-  }
+  FRESHET_ASSIGN(const ShardHeader newest, read_head(source, {version, from, from}, job_.options.ranks));
+  if (newest.tensors != job_.cut->table->digest) return fail(Code::corrupt, format("rank {} has other tensors", from));
   const std::vector<StoredPiece> pieces = stored_pieces(job_.cut->table->tensors, job_.options.ranks, from);
   FRESHET_TRY(check_records(newest, pieces));
   FRESHET_TRY(job_.folders->write_table(*job_.cut->table));
@@ -149,9 +144,7 @@ Status GroupLevel::copy_payload(ShardSource& source, const ShardHeader& newest, 
   const Holder holder{store, from, from};
   const ShardKey key{store, from, job_.options.ranks};
   const bool is_newest = store == newest.key.version;
-  FRESHET_ASSIGN(const group::Answer head, source.head(holder, job_.options.ranks));
-  FRESHET_ASSIGN(const ShardHeader header, decode_shard_head(head.bytes()));
-  if (header.key != key) return fail(Code::corrupt, format("rank {} answered with another shard's head", from));
+  FRESHET_ASSIGN(const ShardHeader header, read_head(source, holder, job_.options.ranks));
   const std::vector<PayloadPart> parts = parts_of(newest, store, pieces, header.payload_bytes);
   struct UnderWay {
     const PayloadPart* part;
@@ -184,16 +177,11 @@ Status GroupLevel::copy_payload(ShardSource& source, const ShardHeader& newest, 
     constexpr std::size_t kUnderWay = 8;
     while (asked < parts.size() && under_way.size() < kUnderWay) {
       const PayloadPart& part = parts[asked++];
-      if (!part.digests.empty()) {
-        constexpr Duration kNap = std::chrono::milliseconds(50);
-        for (Duration left = pace_.before(part.bytes); left > Duration::zero(); left -= kNap) {
-          if (job_.group->over()) return fail(*job_.group->over());
-          std::this_thread::sleep_for(std::min(left, kNap));
-        }
-        under_way.push_back({&part, source.read(holder, job_.options.ranks, {{part.offset, part.bytes}})});
-      } else {
-        under_way.push_back({&part, nullptr});
-      }
+      under_way.push_back({&part, nullptr});
+      if (part.digests.empty()) continue;
+      const Status waited = pace_.wait_for(part.bytes, [&] { return job_.group->over().has_value(); });
+      if (!waited) return fail(*job_.group->over());
+      under_way.back().read = source.read(holder, job_.options.ranks, {{part.offset, part.bytes}});
     }
     if (under_way.empty()) return std::optional<Bytes>();
     UnderWay first = std::move(under_way.front());
@@ -210,8 +198,7 @@ Status GroupLevel::copy_payload(ShardSource& source, const ShardHeader& newest, 
     }
     return std::optional(current->bytes());
   };
-  const std::vector<std::byte> own_head(head.bytes().begin(), head.bytes().end());
-  return job_.folders->write_streamed(own_head, key, ShardKind::copy, !is_newest, next);
+  return job_.folders->write_streamed(encode_shard_head(header), key, ShardKind::copy, !is_newest, next);
 }
 
 }  // namespace freshet::levels

@@ -2,17 +2,13 @@
 #include "repo/levels/rank/restore.h"
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "core/base/format.h"
 #include "repo/levels/parity/shard_rebuild.h"
-#include "repo/levels/restart/group_source.h"
 #include "repo/levels/restart/names.h"
-#include "repo/levels/restart/question.h"
 
 namespace freshet::levels {
 namespace {
@@ -200,7 +196,10 @@ Result<std::vector<WantedPiece>> Restore::wanted_of(const TensorTable& table, st
 }
 
 Status Restore::read_shards(const RestartPlan& plan, std::vector<BadShard>& bad) {
-  GroupSource source(*job_.group, kRestartPatience, *job_.folders, job_.options.rank);
+  return read_from(GroupSource(*job_.group, kRestartPatience, *job_.folders, job_.options.rank), plan, bad);
+}
+
+Status Restore::read_from(GroupSource source, const RestartPlan& plan, std::vector<BadShard>& bad) {
   FRESHET_ASSIGN(const ShardedVersion version, ShardedVersion::open(source, plan, job_.options.rank, bad));
   std::vector<std::int64_t> found;
   FRESHET_ASSIGN(const std::vector<WantedPiece> wanted, wanted_of(version.tensors(), found));
@@ -209,8 +208,9 @@ Status Restore::read_shards(const RestartPlan& plan, std::vector<BadShard>& bad)
   job_.point("restoring", plan.step);
   restored_.from = std::move(fetched->from);
   restored_.rebuilt_bytes = fetched->copied_bytes;
-  if (plan.ranks == job_.options.ranks && version.tensors().digest == job_.cut->table->digest) {
-    // The cut is the same, so each chunk of this rank's pieces was proved against the digest that is the baseline's.
+  const bool is_cut_alike = plan.ranks == job_.options.ranks && version.tensors().digest == job_.cut->table->digest;
+  if (is_cut_alike && plan.source == RestartPlan::Source::shards) {
+    // Each chunk of this rank's pieces was proved against the digest that is the baseline's.
     set_baseline(version.head(job_.options.rank).digests, found, version.writers());
   } else {
     set_baseline(digests_of(found), found, version.writers());
@@ -219,77 +219,16 @@ Status Restore::read_shards(const RestartPlan& plan, std::vector<BadShard>& bad)
 }
 
 Status Restore::read_repository(const RestartPlan& plan, std::vector<BadShard>& bad) {
-  using Kind = Question::Kind;
-  const group::Rank reader = answers_.open_to_read();
+  RestartPlan stored = plan;
+  stored.ranks = 1;
+  stored.holders = {{.version = plan.version, .holder = answers_.open_to_read(), .kind = ShardKind::stored}};
   struct Closing {  // Before any other rank asks this one.
     ~Closing() { answers.close_to_read(); }
     Answers& answers;
   } const closing{answers_};
-  // Whatever cannot be read there, another version may have.
-  const auto pass_over = [&](const Error& error) -> Status {
-    if (job_.group->over() || is_no_damage(error)) return fail(error);
-    bad.push_back({Holder{.version = plan.version},
-                   format("version {} in the repository: {}", plan.version.number, error.message())});
-    return fail(error);
-  };
-  const ShardKey key{.version = plan.version, .rank = 0, .ranks = 1};
-  const Result<group::Answer> head =
-      job_.group->ask(reader, encode(Question{.kind = Kind::stored_head, .key = key})).wait(kRestartPatience);
-  if (!head) return pass_over(head.error());
-  FRESHET_ASSIGN(const ShardHeader header, decode_shard_head(head->bytes()));
-  const Result<group::Answer> encoded =
-      job_.group->ask(reader, encode(Question{.kind = Kind::table, .table = header.tensors})).wait(kRestartPatience);
-  if (!encoded) return pass_over(encoded.error());
-  FRESHET_ASSIGN(const auto table, TensorTable::decode(encoded->bytes(), header.tensors));
-  if (header.records.size() != table->tensors.size()) return fail(Code::corrupt, "a head that is not its tensors'");
-  std::vector<std::int64_t> found;
-  FRESHET_ASSIGN(const std::vector<WantedPiece> wanted, wanted_of(*table, found));
-  struct UnderWay {
-    group::Group::Question question;
-    std::size_t wanted = 0;
-    std::uint64_t offset = 0;  ///< Of the whole tensor.
-    std::uint64_t bytes = 0;
-  };
-  std::deque<UnderWay> under_way;
-  const std::size_t under_way_max = group::questions_at_a_time(job_.options.ranks);
-  const auto take_first = [&]() -> Status {
-    UnderWay first = std::move(under_way.front());
-    under_way.pop_front();
-    const Result<group::Answer> answer = first.question.wait(kRestartPatience);
-    if (!answer || answer->bytes().size() != first.bytes) {
-      return pass_over(answer ? Error(Code::corrupt, "an answer is too short") : answer.error());
-    }
-    const WantedPiece& into = wanted[first.wanted];
-    const Piece part{.tensor = into.piece.tensor,
-                     .count = 1,
-                     .stride = first.offset + first.bytes,
-                     .begin = first.offset,
-                     .length = first.bytes};
-    for_each_common_run(part, 0, first.bytes, into.piece,
-                        [&](std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
-                          std::memcpy(into.out.data() + to, answer->bytes().data() + from, bytes);
-                        });
-    return {};
-  };
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    // From the first byte that is wanted of the whole tensor to the last.
-    const Piece& piece = wanted[i].piece;
-    const std::uint64_t end = (piece.count - 1) * piece.stride + piece.begin + piece.length;
-    for (std::uint64_t at = piece.begin; at < end; at += kReadBytes) {
-      const std::uint64_t bytes = std::min(kReadBytes, end - at);
-      const Question question{.kind = Kind::stored_read,
-                              .key = {.version = plan.version, .rank = piece.tensor, .ranks = 1},
-                              .ranges = {{.offset = at, .bytes = bytes}}};
-      under_way.push_back({job_.group->ask(reader, encode(question)), i, at, bytes});
-      if (under_way.size() >= under_way_max) FRESHET_TRY(take_first());
-    }
-  }
-  while (!under_way.empty()) FRESHET_TRY(take_first());
-  restored_.from.insert(Level::external);
-  std::vector<Version> writers;
-  for (const PieceRecord& record : header.records) writers.push_back(header.versions[record.writer]);
-  set_baseline(digests_of(found), found, writers);
-  return {};
+  const Status done = read_from(GroupSource(*job_.group, kRestartPatience), stored, bad);
+  for (BadShard& one : bad) one.where = {.version = plan.version};
+  return done;
 }
 
 std::vector<Digest> Restore::digests_of(const std::vector<std::int64_t>& found) const {

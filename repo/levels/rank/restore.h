@@ -15,6 +15,7 @@
 #include "repo/levels/rank/job.h"
 #include "repo/levels/rank/version_book.h"
 #include "repo/levels/restart/assembly.h"
+#include "repo/levels/restart/group_source.h"
 #include "repo/levels/restart/restart_plan.h"
 
 namespace freshet::levels {
@@ -43,6 +44,7 @@ class Restore {
   // At each rank.
   RestartOutcome carry_out(const RestartPlan& plan);
   Status read_shards(const RestartPlan& plan, std::vector<BadShard>& bad);
+  Status read_from(GroupSource source, const RestartPlan& plan, std::vector<BadShard>& bad);
   Status read_repository(const RestartPlan& plan, std::vector<BadShard>& bad);
   Status rebuild_shards(const RestartPlan& plan, std::vector<BadShard>& bad);
   Status nothing_is_filled() const;

@@ -12,13 +12,25 @@
 
 namespace freshet::levels {
 
+namespace {
+
+Level level_of(const Holder& holder) {
+  if (holder.in_memory) return Level::memory;
+  if (holder.kind == ShardKind::stored) return Level::external;
+  return holder.kind == ShardKind::copy ? Level::group : Level::local;
+}
+
+}  // namespace
+
 /// One chunk, and who wants something of it.
 struct ShardedVersion::Task {
   std::uint32_t piece = 0;  ///< Of the shard's.
   std::uint64_t begin = 0;  ///< Of the chunk, among the piece's bytes.
   std::uint64_t bytes = 0;
-  Digest digest;
+  std::optional<Digest> digest;
   std::uint32_t wanted = 0;
+
+  bool is_whole(::freshet::Bytes read) const { return !digest || digest_of(read) == *digest; }
 };
 
 /// Chunks of one shard that are read at once.
@@ -29,6 +41,32 @@ struct ShardedVersion::Batch {
   std::vector<Task> tasks;
   std::vector<Holder> holders;  ///< In the order in which they are tried.
 };
+
+Result<ShardHeader> read_head(ShardSource& source, const Holder& holder, std::uint32_t ranks) {
+  FRESHET_ASSIGN(const group::Answer bytes, source.head(holder, ranks));
+  FRESHET_ASSIGN(ShardHeader header, decode_shard_head(bytes.bytes()));
+  const ShardKey wanted{.version = holder.version, .rank = holder.shard_rank, .ranks = ranks};
+  if (header.key != wanted || header.parity.has_value() != (holder.kind == ShardKind::parity)) {
+    return fail(Code::corrupt, format("rank {} answered with another shard's head", holder.holder));
+  }
+  return header;
+}
+
+BadShard bad_at(const Holder& holder, std::string_view why) {
+  const VersionNumber number = holder.version.number;
+  if (holder.kind == ShardKind::stored) return {holder, format("version {} in the repository: {}", number, why)};
+  return {holder, format("version {}, {} of rank {} at rank {}: {}", number,
+                         holder.kind == ShardKind::parity ? "parity" : "shard", holder.shard_rank, holder.holder, why)};
+}
+
+std::unique_ptr<ShardSource::Pending> ShardSource::done(Bytes bytes) {
+  struct Done final : Pending {
+    explicit Done(Bytes result) : result_(std::move(result)) {}
+    Bytes wait() override { return std::move(result_); }
+    Bytes result_;
+  };
+  return std::make_unique<Done>(std::move(bytes));
+}
 
 ShardSource::Bytes FolderSource::head(const Holder& holder, std::uint32_t ranks) {
   FRESHET_ASSIGN(
@@ -44,15 +82,9 @@ ShardSource::Bytes FolderSource::table(std::uint32_t, const Digest& digest) {
 
 std::unique_ptr<ShardSource::Pending> FolderSource::read(const Holder& holder, std::uint32_t ranks,
                                                          std::vector<ByteRange> ranges) {
-  struct Done final : Pending {
-    explicit Done(Bytes result) : result_(std::move(result)) {}
-    Bytes wait() override { return std::move(result_); }
-    Bytes result_;
-  };
   auto bytes =
       folders_.read({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks}, ranges, holder.kind);
-  if (!bytes) return std::make_unique<Done>(fail(std::move(bytes).error()));
-  return std::make_unique<Done>(group::Answer(*std::move(bytes)));
+  return done(bytes ? Bytes(group::Answer(*std::move(bytes))) : fail(std::move(bytes).error()));
 }
 
 bool FolderSource::read_into(const Holder& holder, std::uint32_t ranks, std::span<const PlacedRange> ranges) {
@@ -119,16 +151,13 @@ Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPl
     bool found = false;
     for (const Holder& holder : opened.holders_of(plan.version, rank)) {
       const auto take = [&]() -> Result<ShardHeader> {
-        FRESHET_ASSIGN(const group::Answer bytes, source.head(holder, plan.ranks));
-        FRESHET_ASSIGN(ShardHeader header, decode_shard_head(bytes.bytes()));
-        const ShardKey wanted{.version = plan.version, .rank = rank, .ranks = plan.ranks};
-        if (header.key != wanted) return fail(Code::corrupt, "this is the head of another shard");
+        FRESHET_ASSIGN(ShardHeader header, read_head(source, holder, plan.ranks));
         if (opened.table_ == nullptr) {
           FRESHET_ASSIGN(opened.table_, find_table(source, plan, holder.holder, header.tensors));
         }
         if (header.tensors != opened.table_->digest)
           return fail(Code::corrupt, "its tensors differ from those of rank 0's shard");
-        FRESHET_TRY(check_records(header, stored_pieces(opened.table_->tensors, plan.ranks, rank)));
+        FRESHET_TRY(check_records(header, stored_pieces(opened.table_->tensors, plan.ranks, rank), holder.kind));
         return header;
       };
       Result<ShardHeader> header = take();
@@ -138,8 +167,7 @@ Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPl
         break;
       }
       if (is_no_damage(header.error())) return fail(std::move(header).error());
-      bad.push_back({holder, format("version {}, shard of rank {} at rank {}: {}", plan.version.number, rank,
-                                    holder.holder, header.error().message())});
+      bad.push_back(bad_at(holder, header.error().message()));
     }
     whole = whole && found;
     if (!found) break;
@@ -205,11 +233,9 @@ std::vector<ShardedVersion::Batch> ShardedVersion::plan_batches(std::span<const 
           }
         }
         batch.bytes += bytes;
-        batch.tasks.push_back({.piece = i,
-                               .begin = begin,
-                               .bytes = bytes,
-                               .digest = head.digests[first_chunks_[rank][i] + begin / kChunkBytes],
-                               .wanted = w});
+        Task& task =
+            batch.tasks.emplace_back(Task{.piece = i, .begin = begin, .bytes = bytes, .digest = {}, .wanted = w});
+        if (!head.digests.empty()) task.digest = head.digests[first_chunks_[rank][i] + begin / kChunkBytes];
       }
     }
     for (auto& [store, batch] : open) close(batch);
@@ -235,7 +261,7 @@ bool ShardedVersion::take(const Batch& batch, ::freshet::Bytes bytes, std::span<
   if (bytes.size() != batch.bytes) return false;
   ::freshet::Bytes left = bytes;
   for (const Task& task : batch.tasks) {
-    if (digest_of(left.first(task.bytes)) != task.digest) return false;
+    if (!task.is_whole(left.first(task.bytes))) return false;
     left = left.subspan(task.bytes);
   }
   left = bytes;
@@ -275,7 +301,7 @@ bool ShardedVersion::take_in_place(ShardSource& source, const Batch& batch, cons
   std::size_t task = 0;
   for (const PlacedRange& range : ranges) {
     for (MutableBytes left = range.out; !left.empty(); left = left.subspan(batch.tasks[task++].bytes)) {
-      if (digest_of(left.first(batch.tasks[task].bytes)) != batch.tasks[task].digest) return false;
+      if (!batch.tasks[task].is_whole(left.first(batch.tasks[task].bytes))) return false;
     }
   }
   return true;
@@ -313,9 +339,7 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
   Status status;
   const auto count = [&fetched](const Batch& batch, const Holder& holder) {
     fetched.bytes += batch.bytes;
-    fetched.from.insert(holder.in_memory                 ? Level::memory
-                        : holder.kind == ShardKind::copy ? Level::group
-                                                         : Level::local);
+    fetched.from.insert(level_of(holder));
     if (holder.kind == ShardKind::copy) fetched.copied_bytes += batch.bytes;
   };
   const auto finish_first = [&]() -> Status {
@@ -329,9 +353,7 @@ Result<ShardedVersion::Fetched> ShardedVersion::fetch(ShardSource& source, std::
     }
     if (!bytes && is_no_damage(bytes.error())) return fail(bytes.error());
     if (useless.insert(holder).second) {
-      bad.push_back(
-          {holder, format("version {}, shard of rank {} at rank {}: {}", holder.version.number, holder.shard_rank,
-                          holder.holder, bytes ? "its bytes differ from the written ones" : bytes.error().message())});
+      bad.push_back(bad_at(holder, bytes ? "its bytes differ from the written ones" : bytes.error().message()));
     }
     return begin(std::move(first.batch), first.holder + 1);
   };

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -36,10 +37,17 @@ class ShardSource {
     virtual Bytes wait() = 0;
   };
   virtual std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) = 0;
+  /// A read that ended.
+  static std::unique_ptr<Pending> done(Bytes bytes);
   /// Reads into place what this process's own files have. False: they do not, or it cannot be read; then the places
   /// hold anything.
   virtual bool read_into(const Holder&, std::uint32_t /*ranks*/, std::span<const PlacedRange>) { return false; }
 };
+
+/// The head of that shard. corrupt: it is another shard's.
+Result<ShardHeader> read_head(ShardSource& source, const Holder& holder, std::uint32_t ranks);
+/// A shard that is of no use where it is, and why.
+BadShard bad_at(const Holder& holder, std::string_view why);
 
 /// This process's folders alone: every shard is held by rank 0, which is it.
 class FolderSource final : public ShardSource {
@@ -90,7 +98,7 @@ class ShardedVersion {
  public:
   /// Reads the heads. On damage the shards are named in `bad`, and the error is corrupt. Where a peer did not answer,
   /// the error is that one (is_no_damage()). `self`: which holder is this
-  /// process; it is preferred. REQUIRES: the plan's source is shards, and it outlives this.
+  /// process; it is preferred. REQUIRES: the plan names the holders of shards, and it outlives this.
   static Result<ShardedVersion> open(ShardSource& source, const RestartPlan& plan, std::uint32_t self,
                                      std::vector<BadShard>& bad);
 

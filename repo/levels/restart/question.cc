@@ -33,8 +33,9 @@ Result<Question> decode_question(Bytes bytes) {
   FRESHET_ASSIGN(const auto from, root_of<wire::Question>(bytes, kQuestionId));
   const std::size_t ranges = from->offsets() == nullptr ? 0 : from->offsets()->size();
   const std::size_t lengths = from->lengths() == nullptr ? 0 : from->lengths()->size();
-  if (from->kind() > 5 || from->version() == nullptr || from->table() == nullptr || ranges != lengths ||
-      ranges > kRangesMax || from->of() > static_cast<std::uint8_t>(ShardKind::parity)) {
+  if (from->kind() > static_cast<std::uint8_t>(Question::Kind::bring) || from->version() == nullptr ||
+      from->table() == nullptr || ranges != lengths || ranges > kRangesMax ||
+      from->of() > static_cast<std::uint8_t>(ShardKind::stored)) {
     return fail(Code::corrupt, "a question about shards that makes no sense");
   }
   Question question{.kind = static_cast<Question::Kind>(from->kind()),

@@ -16,19 +16,17 @@ namespace freshet::levels {
 
 struct Question {
   enum class Kind : std::uint8_t {
-    head = 0,         ///< Of the shard `key`.
-    read = 1,         ///< Bytes of its payload.
-    table = 2,        ///< The list of tensors of that digest.
-    stored_head = 3,  ///< Of a version in the repository: a head of one rank that has everything, without digests.
-    stored_read = 4,  ///< Bytes of its tensor `key.rank`.
-    bring = 5,        ///< No bytes: bring the version to the repository (rank/sender.h).
+    head = 0,   ///< Of the shard `key`.
+    read = 1,   ///< Bytes of its payload.
+    table = 2,  ///< The list of tensors of that digest.
+    bring = 3,  ///< No bytes: bring the version to the repository (rank/sender.h).
   };
   Kind kind = Kind::head;
   ShardKey key;
   bool in_memory = false;
   Digest table;
   std::vector<ByteRange> ranges;
-  ShardKind of = ShardKind::own;       ///< The rank's own shard, a copy, or parity; never another than that.
+  ShardKind of = ShardKind::own;       ///< Of the shard that is asked for; never another than that.
   std::string token;                   ///< To bring: of the put by parts,
   std::vector<std::uint32_t> tensors;  ///< and what of the version's tensors, ascending.
 };

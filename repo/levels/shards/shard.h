@@ -52,11 +52,14 @@ struct TensorTable {
   static Result<std::shared_ptr<const TensorTable>> decode(Bytes encoded, const Digest& digest);
 };
 
-/// The purpose of a shard file at its rank.
+/// The purpose of a shard at its rank. All but the last are files.
 enum class ShardKind : std::uint8_t {
   own = 0,     ///< The rank's own share of a version.
   copy = 1,    ///< A copy of another rank's share, for the loss of that rank's host.
   parity = 2,  ///< Parity: other ranks' shares can be computed from it.
+  /// A version in the repository, as the shard of a job of one rank (external_level.h). Its head has no digests, since
+  /// the repository proves what it reads.
+  stored = 3,
 };
 
 struct PieceRecord {
@@ -129,8 +132,8 @@ Result<ShardHeader> decode_shard_head(Bytes head);
 /// Checks that a version of `ranks` ranks can have these tensors: each of their bytes is then in exactly one shard.
 /// corrupt otherwise.
 Status check_table(const TensorTable& table, std::uint32_t ranks);
-/// Checks that the records fit the cut of these tensors. corrupt otherwise.
-Status check_records(const ShardHeader& header, std::span<const StoredPiece> pieces);
+/// Checks that the records, and the digests of a file, fit the cut of these tensors. corrupt otherwise.
+Status check_records(const ShardHeader& header, std::span<const StoredPiece> pieces, ShardKind kind = ShardKind::own);
 /// Notes the last version that changed each tensor, as far as this shard's records tell: the latest of those that
 /// changed a piece of it.
 void add_writers(const ShardHeader& header, std::span<const StoredPiece> pieces,
