@@ -151,6 +151,8 @@ struct VerifyReport {
     std::string tensor;   ///< Empty if the finding is not about a tensor.
     std::string reason;
     std::string record;
+    /// Of a job's folders: the rank whose shard, copy or parity it is. Not set for a repository's.
+    std::optional<std::uint32_t> rank = {};
   };
   std::vector<Corrupt> corrupt;
   /// Undamaged bytes that nobody needs. "3 blobs of net@7".

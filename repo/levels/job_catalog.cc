@@ -154,18 +154,7 @@ Result<VerifyReport> JobCatalog::verify(const std::optional<VersionName>& name, 
   for (const auto& [model, entries] : models_) {
     if (only && only->model != model) continue;
     FRESHET_ASSIGN(const auto resting, RestingCheckpoints::open(folders_, std::shared_ptr<Repository>(), model));
-    FRESHET_ASSIGN(const auto audit, resting.verify(only ? std::optional(only->number) : std::nullopt));
-    report.checked_bytes += audit.checked_bytes;
-    for (const RestingCheckpoints::Damage& damage : audit.corrupt) {
-      VerifyReport::Corrupt& row = report.corrupt.emplace_back();
-      row = {.version = {}, .tensor = damage.tensor, .reason = damage.reason, .record = {}};
-      if (damage.version == 0) {
-        row.record = model;
-      } else {
-        row.version = {model, damage.version};
-        row.reason = format("rank {}: {}", damage.rank, damage.reason);
-      }
-    }
+    FRESHET_TRY(resting.verify(report, only ? std::optional(only->number) : std::nullopt));
   }
   return report;
 }

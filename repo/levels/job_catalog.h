@@ -34,7 +34,7 @@ class JobCatalog final : public VersionCatalog {
   Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
   Result<std::vector<std::string>> pins(const VersionName& name) const override;
   Result<std::vector<Alias>> aliases(const std::string& model) const override;
-  /// RestingCheckpoints::verify(): of own shards, copies and parity. The reasons name the rank.
+  /// RestingCheckpoints::verify(): of own shards, copies and parity.
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 
  private:

@@ -252,9 +252,18 @@ Result<WholeVersion> RestingCheckpoints::get(std::optional<VersionNumber> number
   }
 }
 
-void RestingCheckpoints::verify_shard(const HeldShard& shard, Audit& audit, std::set<CheckedChunk>& checked) const {
+VerifyReport::Corrupt RestingCheckpoints::damage(const HeldShard& shard, std::string tensor, std::string reason) const {
+  return {.version = {folders_->model(), shard.key.version.number},
+          .tensor = std::move(tensor),
+          .reason = std::move(reason),
+          .record = {},
+          .rank = shard.key.rank};
+}
+
+void RestingCheckpoints::verify_shard(const HeldShard& shard, VerifyReport& report,
+                                      std::set<CheckedChunk>& checked) const {
   const auto say = [&](std::string tensor, std::string reason) {
-    audit.corrupt.push_back({shard.key.version.number, shard.key.rank, std::move(tensor), std::move(reason)});
+    report.corrupt.push_back(damage(shard, std::move(tensor), std::move(reason)));
   };
   const Result<DescribedShard> described = folders_->describe(shard.key, shard.kind);
   if (!described) return say("", described.error().message());
@@ -268,7 +277,7 @@ void RestingCheckpoints::verify_shard(const HeldShard& shard, Audit& audit, std:
       const ByteRange range{head.records[i].offset + at, std::min(kChunkBytes, pieces[i].piece.bytes() - at)};
       if (!checked.emplace(store, shard.kind, range.offset).second) continue;
       const auto read = folders_->read(store, std::span(&range, 1), shard.kind);
-      audit.checked_bytes += range.bytes;
+      report.checked_bytes += range.bytes;
       if (told || (read && digest_of(*read) == head.digests[chunk])) continue;
       told = true;
       say(name, read ? format("bytes {} to {} of this rank's part differ from the written ones", at, at + range.bytes)
@@ -277,10 +286,9 @@ void RestingCheckpoints::verify_shard(const HeldShard& shard, Audit& audit, std:
   }
 }
 
-void RestingCheckpoints::verify_parity(const HeldShard& shard, Audit& audit, std::set<CheckedChunk>& checked) const {
-  const auto say = [&](std::string reason) {
-    audit.corrupt.push_back({shard.key.version.number, shard.key.rank, "", "parity: " + std::move(reason)});
-  };
+void RestingCheckpoints::verify_parity(const HeldShard& shard, VerifyReport& report,
+                                       std::set<CheckedChunk>& checked) const {
+  const auto say = [&](const std::string& reason) { report.corrupt.push_back(damage(shard, "", "parity: " + reason)); };
   const auto bytes = folders_->read_head(shard.key, shard.kind);
   const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
   if (!head) return say(head.error().message());
@@ -295,35 +303,32 @@ void RestingCheckpoints::verify_parity(const HeldShard& shard, Audit& audit, std
     const ByteRange range{record.offset, blocks[block].bytes};
     if (!checked.emplace(store, ShardKind::parity, range.offset).second) continue;
     const auto read = folders_->read(store, std::span(&range, 1), shard.kind);
-    audit.checked_bytes += range.bytes;
+    report.checked_bytes += range.bytes;
     if (read && digest_of(*read) == (*digests)[block]) continue;
     return say(read ? format("block {} differs from the written one", block) : read.error().message());
   }
 }
 
-Result<RestingCheckpoints::Audit> RestingCheckpoints::verify(std::optional<VersionNumber> number) const {
-  Audit audit;
-  for (const std::string& reason : damaged_) audit.corrupt.push_back({.reason = reason});
+Status RestingCheckpoints::verify(VerifyReport& report, std::optional<VersionNumber> number) const {
+  for (const std::string& reason : damaged_) report.corrupt.push_back({.reason = reason, .record = folders_->model()});
   // Chunks that several versions share are read once.
   std::set<CheckedChunk> checked;
   for (const HeldShard& shard : held_) {
     if (shard.bytes_only || (number && shard.key.version.number != *number)) continue;
     if (shard.kind == ShardKind::parity) {
-      verify_parity(shard, audit, checked);
+      verify_parity(shard, report, checked);
     } else {
-      verify_shard(shard, audit, checked);
+      verify_shard(shard, report, checked);
     }
   }
   for (const StoredVersion& stored : stored_) {
     if (number && stored.version.number != *number) continue;
-    FRESHET_ASSIGN(const VerifyReport report,
+    FRESHET_ASSIGN(const VerifyReport there,
                    repository_->verify(VersionName{folders_->model(), stored.version.number}, {}));
-    audit.checked_bytes += report.checked_bytes;
-    for (const VerifyReport::Corrupt& corrupt : report.corrupt) {
-      audit.corrupt.push_back({corrupt.version.number, 0, corrupt.tensor, corrupt.reason});
-    }
+    report.checked_bytes += there.checked_bytes;
+    report.corrupt.insert(report.corrupt.end(), there.corrupt.begin(), there.corrupt.end());
   }
-  return audit;
+  return {};
 }
 
 Result<std::vector<RestingVersion>> RestingCheckpoints::drain() {

@@ -58,19 +58,9 @@ class RestingCheckpoints {
   /// there and cannot be completed.
   Result<WholeVersion> get(std::optional<VersionNumber> number) const;
 
-  struct Damage {
-    VersionNumber version = 0;  ///< 0: no version can be named.
-    std::uint32_t rank = 0;
-    std::string tensor;  ///< Empty when it is not about one.
-    std::string reason;
-  };
-  struct Audit {
-    std::uint64_t checked_bytes = 0;
-    std::vector<Damage> corrupt;
-  };
   /// Reads every chunk that a version's shards name, and what the repository has: of all versions, or of that one. What
-  /// is damaged and of no known version is told in each case.
-  Result<Audit> verify(std::optional<VersionNumber> number = {}) const;
+  /// is damaged and of no known version is told in each case; its record is the model. Adds to the report.
+  Status verify(VerifyReport& report, std::optional<VersionNumber> number = {}) const;
 
   /// Brings what is complete in the folders and newer than the repository's newest there. What was brought, ascending.
   Result<std::vector<RestingVersion>> drain();
@@ -84,8 +74,9 @@ class RestingCheckpoints {
   bool has_all_parity(const RestingVersion& row) const;
   Result<WholeVersion> whole_from_shards(ShardSource& source, const RestartPlan& plan,
                                          std::vector<BadShard>& bad) const;
-  void verify_shard(const HeldShard& shard, Audit& audit, std::set<CheckedChunk>& checked) const;
-  void verify_parity(const HeldShard& shard, Audit& audit, std::set<CheckedChunk>& checked) const;
+  VerifyReport::Corrupt damage(const HeldShard& shard, std::string tensor, std::string reason) const;
+  void verify_shard(const HeldShard& shard, VerifyReport& report, std::set<CheckedChunk>& checked) const;
+  void verify_parity(const HeldShard& shard, VerifyReport& report, std::set<CheckedChunk>& checked) const;
   Result<WholeVersion> whole_from_repository(const RestartPlan& plan) const;
 
   std::unique_ptr<ShardFolders> folders_;

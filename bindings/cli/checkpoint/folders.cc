@@ -118,26 +118,23 @@ Result<ExitCode> get_checkpoint(Program& program, const CheckpointArguments& arg
 Result<ExitCode> verify_checkpoints(Program& program, const CheckpointArguments& arguments) {
   const auto repository = open_external(arguments, RepositoryAccess::read);
   FRESHET_ASSIGN(const std::vector<std::string> models, models_of(arguments, repository));
-  Json corrupt = Json::array();
-  std::string text;
-  std::uint64_t checked = 0;
+  VerifyReport report;
   for (const std::string& model : models) {
     FRESHET_ASSIGN(const auto resting, levels::RestingCheckpoints::open(arguments.local, repository, model));
-    FRESHET_ASSIGN(const auto audit, resting.verify());
-    checked += audit.checked_bytes;
-    for (const auto& damage : audit.corrupt) {
-      const std::string version = damage.version == 0 ? model : to_string(VersionName{model, damage.version});
-      corrupt.push_back(
-          {{"version", version}, {"rank", damage.rank}, {"tensor", damage.tensor}, {"reason", damage.reason}});
-      text += format("{}, rank {}{}: {}\n", version, damage.rank,
-                     damage.tensor.empty() ? "" : format(", tensor {}", printable(damage.tensor)),
-                     printable(damage.reason));
-    }
+    FRESHET_TRY(resting.verify(report));
   }
-  const bool whole = corrupt.empty();
-  text += format("{} checked, {} damaged", human_bytes(checked), corrupt.size());
-  FRESHET_TRY(program.out.emit({{"checked_bytes", checked}, {"corrupt", std::move(corrupt)}}, text));
-  return whole ? ExitCode::done : ExitCode::corrupt;
+  Json corrupt = Json::array();
+  std::string text;
+  for (const VerifyReport::Corrupt& one : report.corrupt) {
+    const std::string version = one.version.number == 0 ? one.record : to_string(one.version);
+    const std::uint32_t rank = one.rank.value_or(0);
+    corrupt.push_back({{"version", version}, {"rank", rank}, {"tensor", one.tensor}, {"reason", one.reason}});
+    text += format("{}, rank {}{}: {}\n", version, rank,
+                   one.tensor.empty() ? "" : format(", tensor {}", printable(one.tensor)), printable(one.reason));
+  }
+  text += format("{} checked, {} damaged", human_bytes(report.checked_bytes), corrupt.size());
+  FRESHET_TRY(program.out.emit({{"checked_bytes", report.checked_bytes}, {"corrupt", std::move(corrupt)}}, text));
+  return report.corrupt.empty() ? ExitCode::done : ExitCode::corrupt;
 }
 
 Result<ExitCode> drain_checkpoints(Program& program, const CheckpointArguments& arguments) {

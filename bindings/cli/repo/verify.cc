@@ -31,7 +31,8 @@ Result<VerifyReport> check(const VersionCatalog& repository, const std::optional
 
 std::string label(const VerifyReport::Corrupt& one) {
   if (one.version.number == 0) return one.record;
-  return one.tensor.empty() ? to_string(one.version) : to_string(one.version) + " " + one.tensor;
+  return to_string(one.version) + (one.rank ? format(", rank {}", *one.rank) : "") +
+         (one.tensor.empty() ? "" : " " + one.tensor);
 }
 
 /// What providers had lost of each other is told again first, so that what is checked is what stands now.
@@ -66,6 +67,7 @@ Result<ExitCode> verify(Program& program, const VersionCatalog& repository, cons
   for (const VerifyReport::Corrupt& one : report.corrupt) {
     Json row = {{"version", version_json(one.version)}, {"tensor", one.tensor}, {"reason", one.reason}};
     if (!one.record.empty()) row["record"] = one.record;
+    if (one.rank) row["rank"] = *one.rank;
     line["corrupt"].push_back(std::move(row));
     text += format("corrupt: {}: {}\n", printable(label(one)), printable(one.reason));
   }

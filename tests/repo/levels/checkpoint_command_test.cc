@@ -210,8 +210,9 @@ TEST(CheckpointCommand, RepositoryCommandsAnswerForAJobsFolders) {
   ASSERT_EQ(verified.lines[0]["corrupt"].size(), 1U);
   const Json& corrupt = verified.lines[0]["corrupt"][0];
   EXPECT_EQ(corrupt["version"], "net@5");
-  EXPECT_EQ(corrupt["tensor"], freshet(with({"verify"}, all)).lines[0]["corrupt"][0]["tensor"]);
-  EXPECT_EQ(corrupt["reason"].get<std::string>().rfind("rank 1: bytes ", 0), 0U) << corrupt;
+  EXPECT_EQ(corrupt["rank"], 1);
+  EXPECT_NE(corrupt["tensor"], "");
+  EXPECT_EQ(verified.lines, freshet(with({"verify"}, all)).lines);
   EXPECT_EQ(repo(with({"verify", "net@5"}, all)).exit_code, 4);
   EXPECT_EQ(repo(with({"verify", "net@4"}, all)).exit_code, 0);
   EXPECT_EQ(repo(with({"verify", "net@9"}, all)).exit_code, 3);
