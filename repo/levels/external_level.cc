@@ -55,25 +55,25 @@ Result<bool> ExternalLevel::knows_newest() const {
   if (!learned_ || !newest_) return learned_;
   const Result<VersionNumber> latest = repository_->latest(model_);
   if (!latest && latest.error().code() != Code::not_found) return fail(latest.error());
-  return latest && *latest == newest_->second.number;
+  return latest && *latest == newest_->manifest.name.number;
 }
 
 Status ExternalLevel::learn_newest() {
   FRESHET_ASSIGN(const std::vector<StoredVersion> stored, versions());
-  if (newest_ && !stored.empty() && stored.back().version.id == newest_->first) return {};
+  if (newest_ && !stored.empty() && stored.back().version.id == newest_->manifest.id) return {};
   newest_.reset();
-  known_.clear();
   if (stored.empty()) return {};
-  FRESHET_ASSIGN(const VersionRecord record, repository_->get({model_, stored.back().version.number}));
-  const Manifest& manifest = record.manifest;
-  newest_ = {manifest.id, manifest.name};
-  const auto specs = manifest.architecture->tensors();
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    known_.insert_or_assign(
-        specs[i].name,
-        Known{.spec = specs[i], .segment = manifest.owners[i], .digest = manifest.digests[i], .writer = {}});
-  }
+  FRESHET_ASSIGN(VersionRecord record, repository_->get({model_, stored.back().version.number}));
+  const std::size_t tensors = record.manifest.architecture->tensors().size();
+  newest_ = {.manifest = std::move(record.manifest), .writers = std::vector<std::optional<Version>>(tensors)};
   return {};
+}
+
+std::optional<std::uint32_t> ExternalLevel::known_tensor(const TensorSpec& spec) const {
+  if (!newest_) return std::nullopt;
+  const Architecture& architecture = *newest_->manifest.architecture;
+  const std::optional<std::uint32_t> tensor = architecture.tensor_named(spec.name);
+  return tensor && architecture.tensors()[*tensor] == spec ? tensor : std::nullopt;
 }
 
 Result<std::optional<ExternalLevel::Draft>> ExternalLevel::draft_of(const ShardedVersion& version) {
@@ -83,9 +83,9 @@ Result<std::optional<ExternalLevel::Draft>> ExternalLevel::draft_of(const Sharde
   FRESHET_ASSIGN(const bool knows, knows_newest());
   learned_ = false;  // Until this version is stored.
   if (!knows) FRESHET_TRY(learn_newest());
-  if (newest_ && newest_->second.number >= which.number) {
+  if (newest_ && newest_->manifest.name.number >= which.number) {
     return fail(Code::failed_precondition, format("the repository has {}@{} already: another job writes this model",
-                                                  model_, newest_->second.number));
+                                                  model_, newest_->manifest.name.number));
   }
   FRESHET_ASSIGN(const auto architecture, architecture_of(version.tensors()));
   const auto in_graph = architecture->tensors();  // By layer: perhaps another order.
@@ -97,8 +97,8 @@ Result<std::optional<ExternalLevel::Draft>> ExternalLevel::draft_of(const Sharde
                     .tags = {{std::string(kRanksTag), format("{}", version.plan().ranks)}},
                     .architecture = architecture};
   if (newest_) {
-    draft.manifest.ancestor = newest_->first;
-    draft.manifest.ancestor_name = newest_->second;
+    draft.manifest.ancestor = newest_->manifest.id;
+    draft.manifest.ancestor_name = newest_->manifest.name;
   }
   draft.manifest.digests.resize(in_graph.size());
   draft.owners.resize(in_graph.size());
@@ -107,11 +107,10 @@ Result<std::optional<ExternalLevel::Draft>> ExternalLevel::draft_of(const Sharde
   for (std::uint32_t i = 0; i < tensors.size(); ++i) index.emplace(tensors[i].spec.name, i);
   for (std::uint32_t at = 0; at < in_graph.size(); ++at) {
     draft.in_table.push_back(index.at(in_graph[at].name));
-    const auto known = known_.find(in_graph[at].name);
-    if (known != known_.end() && known->second.spec == in_graph[at] &&
-        known->second.writer == version.writers()[draft.in_table.back()]) {
-      draft.owners[at] = known->second.segment;
-      draft.manifest.digests[at] = known->second.digest;
+    const auto before = known_tensor(in_graph[at]);
+    if (before && newest_->writers[*before] == version.writers()[draft.in_table.back()]) {
+      draft.owners[at] = newest_->manifest.owners[*before];
+      draft.manifest.digests[at] = newest_->manifest.digests[*before];
     } else {
       draft.fresh.push_back(at);
     }
@@ -120,31 +119,20 @@ Result<std::optional<ExternalLevel::Draft>> ExternalLevel::draft_of(const Sharde
 }
 
 bool ExternalLevel::inherit_equal(Draft& draft, std::uint32_t at, const Digest& digest) const {
-  const TensorSpec& spec = draft.manifest.architecture->tensors()[at];
   draft.manifest.digests[at] = digest;
-  const auto known = known_.find(spec.name);
-  if (known != known_.end() && known->second.spec == spec && known->second.digest == digest) {
-    draft.owners[at] = known->second.segment;  // Written again, with the same bytes.
-    return true;
-  }
-  draft.owners[at] = {.writer = draft.manifest.id, .tensor = at};
-  return false;
+  const auto before = known_tensor(draft.manifest.architecture->tensors()[at]);
+  const bool is_equal = before && newest_->manifest.digests[*before] == digest;  // Written again, with the same bytes.
+  draft.owners[at] = is_equal ? newest_->manifest.owners[*before] : SegmentName{draft.manifest.id, at};
+  return is_equal;
 }
 
-Status ExternalLevel::note_stored(const Draft& draft, const VersionName& name, const ShardedVersion& version) {
-  const Version& which = version.plan().version;
-  if (name.number != which.number) {
-    return fail(Code::failed_precondition,
-                format("another job writes {}: version {} is {} in the repository", model_, which.number, name.number));
+Status ExternalLevel::note_stored(Draft&& draft, const VersionName& name, const ShardedVersion& version) {
+  if (name.number != draft.manifest.name.number) {
+    return fail(Code::failed_precondition, format("another job writes {}: version {} is {} in the repository", model_,
+                                                  draft.manifest.name.number, name.number));
   }
-  newest_ = {which.id, name};
-  const auto in_graph = draft.manifest.architecture->tensors();
-  for (std::uint32_t at = 0; at < in_graph.size(); ++at) {
-    known_.insert_or_assign(in_graph[at].name, Known{.spec = in_graph[at],
-                                                     .segment = draft.owners[at],
-                                                     .digest = draft.manifest.digests[at],
-                                                     .writer = version.writers()[draft.in_table[at]]});
-  }
+  newest_ = {.manifest = std::move(draft.manifest), .writers = {}};
+  for (const std::uint32_t tensor : draft.in_table) newest_->writers.emplace_back(version.writers()[tensor]);
   learned_ = true;
   return {};
 }
@@ -201,7 +189,7 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
   std::uint64_t room_bytes = 0;
   for (const auto& [tensor, room] : rooms) room_bytes += room.bytes;
   if (room_bytes <= kRoomBytesMax) rooms_ = std::move(rooms);
-  return note_stored(*draft, name, version);
+  return note_stored(*std::move(draft), name, version);
 }
 
 Status ExternalLevel::put_by_parts(const ShardedVersion& version, const Bring& bring) {
@@ -225,7 +213,7 @@ Status ExternalLevel::put_by_parts(const ShardedVersion& version, const Bring& b
     return parts.commit_put(token, manifest, {});
   };
   const Result<VersionName> name = bring_and_commit();
-  if (name) return note_stored(*draft, *name, version);
+  if (name) return note_stored(*std::move(draft), *name, version);
   // Else it would end by itself, later. What counts is why.
   static_cast<void>(parts.abort_put(token));
   return fail(name.error());

@@ -54,12 +54,10 @@ class ExternalLevel {
       FRESHET_EXCLUDES(mutex_);
 
  private:
-  /// What the repository has under a tensor's name, as of the newest version.
-  struct Known {
-    TensorSpec spec;
-    SegmentName segment;
-    Digest digest;
-    std::optional<Version> writer;  ///< Who wrote it in this job, if that is known.
+  /// The newest version there; for each of its tensors, who wrote it in this job, if that is known.
+  struct Newest {
+    Manifest manifest;
+    std::vector<std::optional<Version>> writers;
   };
   /// A version that is to be put.
   struct Draft {
@@ -75,7 +73,9 @@ class ExternalLevel {
   Result<std::optional<Draft>> draft_of(const ShardedVersion& version);
   /// Notes a fresh tensor's digest and owner. True: the repository has these bytes already.
   bool inherit_equal(Draft& draft, std::uint32_t at, const Digest& digest) const;
-  Status note_stored(const Draft& draft, const VersionName& name, const ShardedVersion& version);
+  /// The newest version's tensor with that name and form.
+  std::optional<std::uint32_t> known_tensor(const TensorSpec& spec) const;
+  Status note_stored(Draft&& draft, const VersionName& name, const ShardedVersion& version);
   Result<const VersionRecord*> record_of(const Version& version) FRESHET_REQUIRES(mutex_);
   Result<Bytes> tensor_of(const VersionRecord& record, std::uint32_t tensor) FRESHET_REQUIRES(mutex_);
 
@@ -84,9 +84,8 @@ class ExternalLevel {
   const bool is_paced_;
 
   // put()'s.
-  bool learned_ = false;  ///< newest_ and known_ are the repository's. False after a put that failed.
-  std::optional<std::pair<VersionId, VersionName>> newest_;
-  std::map<std::string, Known, std::less<>> known_;
+  bool learned_ = false;  ///< newest_ is the repository's. False after a put that failed.
+  std::optional<Newest> newest_;
   struct Room {
     std::unique_ptr<std::byte[]> memory;
     std::uint64_t bytes = 0;
