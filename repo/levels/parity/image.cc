@@ -61,7 +61,8 @@ ShardImage::Range ShardImage::range_of(std::uint64_t offset, std::uint64_t bytes
   return {.offset = offset, .bytes = bytes, .first = first, .last = std::max(first, last)};
 }
 
-void ShardImage::begin(std::uint64_t offset, std::uint64_t bytes) {
+std::uint64_t ShardImage::begin(std::uint64_t offset, std::uint64_t bytes) {
+  std::uint64_t asked_bytes = 0;
   begun_.push_back(range_of(offset, bytes));
   // Chunks that stand in turn with several holders are asked of each at once.
   struct Open {
@@ -86,6 +87,7 @@ void ShardImage::begin(std::uint64_t offset, std::uint64_t bytes) {
     }
     asked_[i] = {one.read, one.bytes};
     one.bytes += chunk.bytes;
+    asked_bytes += chunk.bytes;
     if (!one.ranges.empty() && one.ranges.back().offset + one.ranges.back().bytes == chunk.offset) {
       one.ranges.back().bytes += chunk.bytes;
     } else {
@@ -93,6 +95,7 @@ void ShardImage::begin(std::uint64_t offset, std::uint64_t bytes) {
     }
   }
   for (auto& [holder, one] : open) ask(one);
+  return asked_bytes;
 }
 
 Result<Bytes> ShardImage::bytes_of(std::size_t i, std::vector<BadShard>& bad) {
@@ -118,7 +121,7 @@ Result<Bytes> ShardImage::bytes_of(std::size_t i, std::vector<BadShard>& bad) {
   return bytes;
 }
 
-Status ShardImage::take(MutableBytes out, std::vector<BadShard>& bad) {
+Status ShardImage::take(MutableBytes out, std::vector<BadShard>& bad, bool clears) {
   FRESHET_CHECK(!begun_.empty() && begun_.front().bytes == out.size());
   const Range range = begun_.front();
   begun_.pop_front();
@@ -128,11 +131,11 @@ Status ShardImage::take(MutableBytes out, std::vector<BadShard>& bad) {
     FRESHET_ASSIGN(const Bytes bytes, bytes_of(i, bad));
     const std::uint64_t begin = std::max(range.offset, image_.chunks[i].begin);
     const std::uint64_t stop = std::min(end, image_.chunks[i].begin + bytes.size());
-    std::memset(out.data() + (filled - range.offset), 0, begin - filled);
+    if (clears) std::memset(out.data() + (filled - range.offset), 0, begin - filled);
     std::memcpy(out.data() + (begin - range.offset), bytes.data() + (begin - image_.chunks[i].begin), stop - begin);
     filled = stop;
   }
-  std::memset(out.data() + (filled - range.offset), 0, end - filled);
+  if (clears) std::memset(out.data() + (filled - range.offset), 0, end - filled);
   // The next range may begin in the chunk in which this one ended.
   std::erase_if(asked_, [&](const auto& entry) {
     const std::size_t chunk = entry.first;
@@ -160,6 +163,31 @@ Result<ImageChunks> image_of_shard(const ShardHeader& header, std::span<const St
     }
   }
   return image.finish();
+}
+
+Result<ImageChunks> image_of_payload(const ShardHeader& newer, std::span<const StoredPiece> pieces,
+                                     const Holder& holder, std::uint64_t payload_bytes) {
+  ImageMaker image({{holder.version, holder}});
+  std::size_t digest = 0;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const bool is_here = newer.versions[newer.records[i].store] == holder.version;
+    const std::uint64_t bytes = pieces[i].piece.bytes();
+    for (std::uint64_t at = 0; at < bytes; at += kChunkBytes, ++digest) {
+      const std::uint64_t offset = newer.records[i].offset + at;
+      const auto count = static_cast<std::uint32_t>(std::min(kChunkBytes, bytes - at));
+      if (is_here) image.add({.begin = offset, .offset = offset, .bytes = count, .digest = newer.digests[digest]});
+    }
+  }
+  ImageChunks made = image.finish();
+  std::uint64_t end = 0;
+  for (const ImageChunk& chunk : made.chunks) {
+    if (chunk.begin < end || chunk.begin + chunk.bytes > payload_bytes) {
+      return fail(Code::corrupt, format("version {}: the shard of rank {} cannot have these records",
+                                        holder.version.number, holder.shard_rank));
+    }
+    end = chunk.begin + chunk.bytes;
+  }
+  return made;
 }
 
 Result<ImageChunks> image_of_parity(const ShardHeader& header, std::span<const Digest> digests,

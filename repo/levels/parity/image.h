@@ -36,11 +36,12 @@ class ShardImage {
   /// What no chunk has is zeros. `ranks`: of the version.
   ShardImage(ShardSource& source, std::uint32_t ranks, ImageChunks image);
 
-  /// Asks for the bytes, of which some may have been asked for already.
-  void begin(std::uint64_t offset, std::uint64_t bytes);
+  /// Asks for the bytes, of which some may have been asked for already. Returns how many are asked for now.
+  std::uint64_t begin(std::uint64_t offset, std::uint64_t bytes);
   /// The bytes of the begin() that is the oldest not yet taken. REQUIRES: there is one, and `out` is as long as it.
-  /// corrupt: `bad` says whose bytes are not what was written.
-  Status take(MutableBytes out, std::vector<BadShard>& bad);
+  /// Without `clears`, what no chunk has stays as it is in `out`. corrupt: `bad` says whose bytes are not what was
+  /// written.
+  Status take(MutableBytes out, std::vector<BadShard>& bad, bool clears = true);
 
  private:
   struct Read;
@@ -68,6 +69,10 @@ class ShardImage {
 /// version that stores them. REQUIRES: check_records() of the header.
 Result<ImageChunks> image_of_shard(const ShardHeader& header, std::span<const StoredPiece> pieces,
                                    std::span<const std::uint64_t> offsets, const std::map<Version, Holder>& holders);
+/// The payload of `holder`'s shard, of so many bytes, as far as this newer shard of the same rank needs it. corrupt: it
+/// cannot have these records. REQUIRES: as above.
+Result<ImageChunks> image_of_payload(const ShardHeader& newer, std::span<const StoredPiece> pieces,
+                                     const Holder& holder, std::uint64_t payload_bytes);
 /// Rows of parity. `digests`: of the header's blocks.
 Result<ImageChunks> image_of_parity(const ShardHeader& header, std::span<const Digest> digests,
                                     const std::map<Version, Holder>& holders);
