@@ -244,9 +244,7 @@ Result<const VersionRecord*> ExternalLevel::record_of(const Version& version) {
     for (const TensorSpec& spec : record.manifest.architecture->tensors()) {
       tensors.push_back({.spec = spec, .layout = {.cut = Cut::on}});
     }
-    table_ = TensorTable::of(std::move(tensors));
-    pieces_ = stored_pieces(table_->tensors, 1, 0);
-    offsets_ = memory_offsets(pieces_);
+    cut_.emplace(TensorTable::of(std::move(tensors)), 1, 0);
     record_ = std::move(record);
     cache_.clear();
     cached_bytes_ = 0;
@@ -262,29 +260,29 @@ Result<std::vector<std::byte>> ExternalLevel::head(const Version& version) {
                      .key = {.version = version, .rank = 0, .ranks = 1},
                      .step = manifest.step,
                      .created_unix_ns = manifest.created_unix_ns,
-                     .tensors = table_->digest,
+                     .tensors = cut_->table->digest,
                      .versions = {version},
-                     .payload_bytes = offsets_.back()};
+                     .payload_bytes = cut_->offsets.back()};
   std::map<VersionId, std::uint32_t> known = {{version.id, 0}};
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    const VersionId& writer = manifest.owners[pieces_[i].piece.tensor].writer;
+  for (std::size_t i = 0; i < cut_->pieces.size(); ++i) {
+    const VersionId& writer = manifest.owners[cut_->pieces[i].piece.tensor].writer;
     const auto [at, is_new] = known.try_emplace(writer, static_cast<std::uint32_t>(header.versions.size()));
     if (is_new) header.versions.push_back({.id = writer, .number = 0});
-    header.records.push_back({.writer = at->second, .store = 0, .offset = offsets_[i]});
+    header.records.push_back({.writer = at->second, .store = 0, .offset = cut_->offsets[i]});
   }
   return encode_shard_head(header);
 }
 
 Result<std::vector<std::byte>> ExternalLevel::table(const Digest& digest) const {
   const MutexLock lock(mutex_);
-  if (table_ == nullptr || table_->digest != digest) return fail(Code::not_found, "this list of tensors is not known");
-  return table_->encoded;
+  if (!cut_ || cut_->table->digest != digest) return fail(Code::not_found, "this list of tensors is not known");
+  return cut_->table->encoded;
 }
 
 Result<Bytes> ExternalLevel::tensor_of(const VersionRecord& record, std::uint32_t tensor) {
   auto at = cache_.find(tensor);
   if (at == cache_.end()) {
-    std::vector<std::byte> whole(table_->tensors[tensor].spec.bytes());
+    std::vector<std::byte> whole(cut_->table->tensors[tensor].spec.bytes());
     const Repository::TensorRead read{.tensor = tensor, .out = whole};
     FRESHET_TRY(repository_->read(record, std::span(&read, 1)));
     // Ranks ask for tensors in one order: the first ones are done with.
@@ -301,14 +299,15 @@ Result<Bytes> ExternalLevel::tensor_of(const VersionRecord& record, std::uint32_
 Result<std::vector<std::byte>> ExternalLevel::read(const Version& version, std::span<const ByteRange> ranges) {
   const MutexLock lock(mutex_);
   FRESHET_ASSIGN(const VersionRecord* const record, record_of(version));
+  const std::vector<std::uint64_t>& offsets = cut_->offsets;
   std::vector<std::byte> out;
   for (auto [offset, bytes] : ranges) {
-    if (offset > offsets_.back() || bytes > offsets_.back() - offset) return refuse("outside of the version");
+    if (offset > offsets.back() || bytes > offsets.back() - offset) return refuse("outside of the version");
     while (bytes > 0) {
-      const auto i = static_cast<std::size_t>(std::ranges::upper_bound(offsets_, offset) - offsets_.begin() - 1);
-      FRESHET_ASSIGN(const Bytes tensor, tensor_of(*record, pieces_[i].piece.tensor));
-      const std::uint64_t begin = offset - offsets_[i];
-      const std::uint64_t count = std::min(bytes, offsets_[i + 1] - offset);
+      const auto i = static_cast<std::size_t>(std::ranges::upper_bound(offsets, offset) - offsets.begin() - 1);
+      FRESHET_ASSIGN(const Bytes tensor, tensor_of(*record, cut_->pieces[i].piece.tensor));
+      const std::uint64_t begin = offset - offsets[i];
+      const std::uint64_t count = std::min(bytes, offsets[i + 1] - offset);
       const Bytes part =
           begin < tensor.size() ? tensor.subspan(begin, std::min(count, tensor.size() - begin)) : Bytes();
       out.insert(out.end(), part.begin(), part.end());

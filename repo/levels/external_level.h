@@ -96,9 +96,7 @@ class ExternalLevel {
 
   mutable Mutex mutex_;
   std::optional<VersionRecord> record_ FRESHET_GUARDED_BY(mutex_);
-  std::shared_ptr<const TensorTable> table_ FRESHET_GUARDED_BY(mutex_);
-  std::vector<StoredPiece> pieces_ FRESHET_GUARDED_BY(mutex_);     ///< Its tensors, but for the empty ones,
-  std::vector<std::uint64_t> offsets_ FRESHET_GUARDED_BY(mutex_);  ///< and where they are in the payload.
+  std::optional<ShareCut> cut_ FRESHET_GUARDED_BY(mutex_);  ///< Of that version, as one rank's.
   std::map<std::uint32_t, std::vector<std::byte>> cache_ FRESHET_GUARDED_BY(mutex_);
   std::uint64_t cached_bytes_ FRESHET_GUARDED_BY(mutex_) = 0;
 };

@@ -58,11 +58,11 @@ JobCatalog::Entry JobCatalog::entry_of(const ShardFolders& folders, std::span<co
   for (const HeldShard& shard : shards) {
     const Result<DescribedShard> described = folders.describe(shard.key, shard.kind);
     if (!described) entry.damage = described.error();
-    if (!described || (table != nullptr && described->table->digest != table->digest)) continue;
-    table = described->table;
+    if (!described || (table != nullptr && described->cut.table->digest != table->digest)) continue;
+    table = described->cut.table;
     manifest.created_unix_ns = described->header.created_unix_ns;
     writers.resize(table->tensors.size());
-    add_writers(described->header, described->pieces, writers);
+    add_writers(described->header, described->cut.pieces, writers);
   }
   if (table == nullptr) return entry;
   const auto architecture = architecture_of(*table);

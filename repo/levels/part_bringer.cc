@@ -35,20 +35,11 @@ std::vector<TensorPart> parts_of_piece(const Piece& piece, std::uint64_t first, 
   return parts;
 }
 
-PartBringer::PartBringer(std::shared_ptr<Repository> repository, const ShardFolders& folders, Share share,
-                         std::uint64_t batch_bytes)
-    : repository_(std::move(repository)),
-      folders_(&folders),
-      share_(std::move(share)),
-      batch_bytes_(batch_bytes),
-      pieces_(stored_pieces(share_.table->tensors, share_.ranks, share_.rank)),
-      first_chunks_(first_chunks(pieces_)) {}
-
-Result<PartBringer> PartBringer::open(std::shared_ptr<Repository> repository, const ShardFolders& folders, Share share,
-                                      std::uint64_t batch_bytes) {
-  FRESHET_ASSIGN(const auto architecture, architecture_of(*share.table));
-  PartBringer bringer(std::move(repository), folders, std::move(share), batch_bytes);
-  for (const LaidTensor& tensor : bringer.share_.table->tensors) {
+Result<PartBringer> PartBringer::open(std::shared_ptr<Repository> repository, const ShardFolders& folders,
+                                      const ShareCut& cut, std::uint64_t batch_bytes) {
+  FRESHET_ASSIGN(const auto architecture, architecture_of(*cut.table));
+  PartBringer bringer(std::move(repository), folders, cut, batch_bytes);
+  for (const LaidTensor& tensor : cut.table->tensors) {
     const std::optional<std::uint32_t> index = architecture->tensor_named(tensor.spec.name);
     FRESHET_CHECK(index.has_value());
     bringer.in_architecture_.push_back(*index);
@@ -58,20 +49,20 @@ Result<PartBringer> PartBringer::open(std::shared_ptr<Repository> repository, co
 
 Status PartBringer::bring(const Version& version, const PutToken& token, std::span<const std::uint32_t> tensors,
                           Pace& pace, const Hooks& hooks) {
-  const ShardKey key{version, share_.rank, share_.ranks};
+  const ShardKey key{version, cut_->rank, cut_->ranks};
   FRESHET_ASSIGN(const std::vector<std::byte> head, folders_->read_head(key, ShardKind::own));
   FRESHET_ASSIGN(const ShardHeader header, decode_shard_head(head));
-  if (header.key != key || header.tensors != share_.table->digest) {
+  if (header.key != key || header.tensors != cut_->table->digest) {
     return fail(Code::corrupt, format("the folder has another shard as {}", to_string(header.model, key)));
   }
-  FRESHET_TRY(check_records(header, pieces_));
+  FRESHET_TRY(check_records(header, cut_->pieces));
 
   std::vector<std::size_t> wanted;
   std::uint64_t total = 0;
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    if (!std::ranges::binary_search(tensors, pieces_[i].piece.tensor)) continue;
+  for (std::size_t i = 0; i < cut_->pieces.size(); ++i) {
+    if (!std::ranges::binary_search(tensors, cut_->pieces[i].piece.tensor)) continue;
     wanted.push_back(i);
-    total += pieces_[i].piece.bytes();
+    total += cut_->pieces[i].piece.bytes();
   }
   std::vector<std::vector<std::byte>> held;  // What the batch's parts are in.
   std::vector<TensorPart> batch;
@@ -93,10 +84,10 @@ Status PartBringer::bring(const Version& version, const PutToken& token, std::sp
     return {};
   };
   for (const std::size_t i : wanted) {
-    const Piece& piece = pieces_[i].piece;
+    const Piece& piece = cut_->pieces[i].piece;
     const PieceRecord& record = header.records[i];
-    const ShardKey store{header.versions[record.store], share_.rank, share_.ranks};
-    std::uint64_t chunk = first_chunks_[i];
+    const ShardKey store{header.versions[record.store], cut_->rank, cut_->ranks};
+    std::uint64_t chunk = cut_->first_chunks[i];
     for (std::uint64_t at = 0; at < piece.bytes(); ++chunk) {
       const ByteRange range{.offset = record.offset + at, .bytes = std::min(kChunkBytes, piece.bytes() - at)};
       if (batch_bytes + range.bytes > batch_bytes_) FRESHET_TRY(send());
@@ -104,7 +95,7 @@ Status PartBringer::bring(const Version& version, const PutToken& token, std::sp
       if (bytes.size() != range.bytes || digest_of(bytes) != header.digests[chunk]) {
         return fail(Code::corrupt,
                     format("{}: the bytes of tensor {} do not match their digest", to_string(header.model, store),
-                           share_.table->tensors[piece.tensor].spec.name));
+                           cut_->table->tensors[piece.tensor].spec.name));
       }
       held.push_back(std::move(bytes));
       for (TensorPart& part : parts_of_piece(piece, at, held.back(), in_architecture_[piece.tensor])) {

@@ -27,14 +27,9 @@ std::vector<TensorPart> parts_of_piece(const Piece& piece, std::uint64_t first, 
 /// One thread at a time.
 class PartBringer {
  public:
-  struct Share {
-    std::shared_ptr<const TensorTable> table;
-    std::uint32_t ranks = 1;
-    std::uint32_t rank = 0;
-  };
-  /// `folders` outlives this, and has the rank's shards. `batch_bytes`: that are held at a time.
-  static Result<PartBringer> open(std::shared_ptr<Repository> repository, const ShardFolders& folders, Share share,
-                                  std::uint64_t batch_bytes);
+  /// `folders` and `cut` outlive this; the folders have the rank's shards. `batch_bytes`: that are held at a time.
+  static Result<PartBringer> open(std::shared_ptr<Repository> repository, const ShardFolders& folders,
+                                  const ShareCut& cut, std::uint64_t batch_bytes);
 
   struct Hooks {
     std::function<void()> half;  ///< When half of the bytes have come.
@@ -46,16 +41,15 @@ class PartBringer {
                const Hooks& hooks);
 
  private:
-  PartBringer(std::shared_ptr<Repository> repository, const ShardFolders& folders, Share share,
-              std::uint64_t batch_bytes);
+  PartBringer(std::shared_ptr<Repository> repository, const ShardFolders& folders, const ShareCut& cut,
+              std::uint64_t batch_bytes)
+      : repository_(std::move(repository)), folders_(&folders), cut_(&cut), batch_bytes_(batch_bytes) {}
 
   std::shared_ptr<Repository> repository_;
   const ShardFolders* folders_;
-  Share share_;
+  const ShareCut* cut_;
   std::uint64_t batch_bytes_;
-  std::vector<StoredPiece> pieces_;
-  std::vector<std::uint64_t> first_chunks_;
-  std::vector<std::uint32_t> in_architecture_;  ///< By index in the table.
+  std::vector<std::uint32_t> in_architecture_;  ///< By index in the cut's table.
 };
 
 }  // namespace freshet::levels

@@ -267,10 +267,11 @@ void RestingCheckpoints::verify_shard(const HeldShard& shard, VerifyReport& repo
   };
   const Result<DescribedShard> described = folders_->describe(shard.key, shard.kind);
   if (!described) return say("", described.error().message());
-  const auto& [head, table, pieces] = *described;
+  const auto& [head, cut] = *described;
+  const std::vector<StoredPiece>& pieces = cut.pieces;
   std::uint64_t chunk = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const std::string& name = table->tensors[pieces[i].piece.tensor].spec.name;
+    const std::string& name = cut.table->tensors[pieces[i].piece.tensor].spec.name;
     const ShardKey store{head.versions[head.records[i].store], shard.key.rank, shard.key.ranks};
     bool told = false;
     for (std::uint64_t at = 0; at < pieces[i].piece.bytes(); at += kChunkBytes, ++chunk) {

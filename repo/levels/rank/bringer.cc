@@ -60,9 +60,7 @@ Result<PartBringer*> Bringer::opened() {
   if (options.limit_bytes_per_second != 0) {
     batch = std::clamp(options.limit_bytes_per_second * kBringBatchSeconds, kChunkBytes, kBringBatchBytes);
   }
-  FRESHET_ASSIGN(PartBringer parts,
-                 PartBringer::open(std::move(repository), *job_.folders,
-                                   {.table = job_.cut->table, .ranks = options.ranks, .rank = options.rank}, batch));
+  FRESHET_ASSIGN(PartBringer parts, PartBringer::open(std::move(repository), *job_.folders, *job_.cut, batch));
   return &parts_.emplace(std::move(parts));
 }
 

@@ -76,7 +76,7 @@ bool KeptShards::add_needs(const HeldShard& shard, Needed& needed) const {
   }
   const auto described = job_.folders->describe(shard.key, shard.kind);
   if (!described) return false;
-  const std::vector<StoredPiece>& pieces = described->pieces;
+  const std::vector<StoredPiece>& pieces = described->cut.pieces;
   for (std::size_t i = 0; i < pieces.size(); ++i) need(described->header, i, pieces[i].piece.bytes());
   return true;
 }

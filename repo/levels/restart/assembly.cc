@@ -176,14 +176,10 @@ Result<ShardedVersion> ShardedVersion::open(ShardSource& source, const RestartPl
   for (std::uint32_t rank = 0; plan.each_has_its_own && rank < plan.ranks; ++rank) {
     for (const Version& needed : opened.heads_[rank].needs()) opened.holders_[{needed, rank}] = {{needed, rank, rank}};
   }
-  for (std::uint32_t rank = 0; rank < plan.ranks; ++rank) {
-    opened.pieces_.push_back(stored_pieces(opened.table_->tensors, plan.ranks, rank));
-    opened.first_chunks_.push_back(first_chunks(opened.pieces_.back()));
-    opened.memory_offsets_.push_back(memory_offsets(opened.pieces_.back()));
-  }
   std::vector<std::optional<Version>> writers(opened.table_->tensors.size());
   for (std::uint32_t rank = 0; rank < plan.ranks; ++rank) {
-    add_writers(opened.heads_[rank], opened.pieces_[rank], writers);
+    opened.cuts_.emplace_back(opened.table_, plan.ranks, rank);
+    add_writers(opened.heads_[rank], opened.cuts_.back().pieces, writers);
   }
   for (const std::optional<Version>& writer : writers) opened.writers_.push_back(writer.value_or(plan.version));
   return opened;
@@ -199,7 +195,7 @@ std::vector<ShardedVersion::Batch> ShardedVersion::plan_batches(std::span<const 
   std::vector<Batch> batches;
   for (std::uint32_t rank = 0; rank < heads_.size(); ++rank) {
     const ShardHeader& head = heads_[rank];
-    const std::vector<StoredPiece>& pieces = pieces_[rank];
+    const std::vector<StoredPiece>& pieces = cuts_[rank].pieces;
     std::map<std::uint32_t, Batch> open;  // By store.
     const auto close = [&](Batch& batch) {
       if (!batch.tasks.empty()) batches.push_back(std::move(batch));
@@ -235,7 +231,7 @@ std::vector<ShardedVersion::Batch> ShardedVersion::plan_batches(std::span<const 
         batch.bytes += bytes;
         Task& task =
             batch.tasks.emplace_back(Task{.piece = i, .begin = begin, .bytes = bytes, .digest = {}, .wanted = w});
-        if (!head.digests.empty()) task.digest = head.digests[first_chunks_[rank][i] + begin / kChunkBytes];
+        if (!head.digests.empty()) task.digest = head.digests[cuts_[rank].first_chunks[i] + begin / kChunkBytes];
       }
     }
     for (auto& [store, batch] : open) close(batch);
@@ -247,7 +243,7 @@ std::vector<ByteRange> ShardedVersion::ranges_of(const Batch& batch, const Holde
   std::vector<ByteRange> ranges;
   for (const Task& task : batch.tasks) {
     const std::uint64_t piece =
-        holder.in_memory ? memory_offsets_[batch.rank][task.piece] : heads_[batch.rank].records[task.piece].offset;
+        holder.in_memory ? cuts_[batch.rank].offsets[task.piece] : heads_[batch.rank].records[task.piece].offset;
     if (!ranges.empty() && ranges.back().offset + ranges.back().bytes == piece + task.begin) {
       ranges.back().bytes += task.bytes;
     } else {
@@ -267,7 +263,7 @@ bool ShardedVersion::take(const Batch& batch, ::freshet::Bytes bytes, std::span<
   left = bytes;
   for (const Task& task : batch.tasks) {
     const WantedPiece& into = wanted[task.wanted];
-    for_each_common_run(pieces_[batch.rank][task.piece].piece, task.begin, task.begin + task.bytes, into.piece,
+    for_each_common_run(cuts_[batch.rank].pieces[task.piece].piece, task.begin, task.begin + task.bytes, into.piece,
                         [&](std::uint64_t from, std::uint64_t to, std::uint64_t count) {
                           std::memcpy(into.out.data() + to, left.data() + (from - task.begin), count);
                         });
@@ -283,7 +279,7 @@ bool ShardedVersion::take_in_place(ShardSource& source, const Batch& batch, cons
   std::vector<PlacedRange> ranges;
   for (const Task& task : batch.tasks) {
     MutableBytes place;
-    for_each_common_run(pieces_[batch.rank][task.piece].piece, task.begin, task.begin + task.bytes,
+    for_each_common_run(cuts_[batch.rank].pieces[task.piece].piece, task.begin, task.begin + task.bytes,
                         wanted[task.wanted].piece, [&](std::uint64_t, std::uint64_t to, std::uint64_t count) {
                           if (count == task.bytes) place = wanted[task.wanted].out.subspan(to, count);
                         });

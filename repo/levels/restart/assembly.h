@@ -133,9 +133,7 @@ class ShardedVersion {
   const RestartPlan* plan_ = nullptr;
   std::shared_ptr<const TensorTable> table_;
   std::vector<ShardHeader> heads_;
-  std::vector<std::vector<StoredPiece>> pieces_;          ///< By shard's rank.
-  std::vector<std::vector<std::uint64_t>> first_chunks_;  ///< Likewise.
-  std::vector<std::vector<std::uint64_t>> memory_offsets_;
+  std::vector<ShareCut> cuts_;  ///< By shard's rank.
   std::vector<Version> writers_;
   std::map<std::pair<Version, std::uint32_t>, std::vector<Holder>> holders_;
 };

@@ -171,6 +171,13 @@ std::vector<std::uint64_t> first_chunks(std::span<const StoredPiece> pieces) {
   return first;
 }
 
+ShareCut::ShareCut(std::shared_ptr<const TensorTable> tensors, std::uint32_t all, std::uint32_t own)
+    : table(std::move(tensors)), ranks(all), rank(own), pieces(stored_pieces(table->tensors, all, own)) {
+  offsets = memory_offsets(pieces);
+  first_chunks = levels::first_chunks(pieces);
+  for (const StoredPiece& stored : pieces) bytes += stored.piece.bytes();
+}
+
 std::vector<std::byte> encode_shard_head(const ShardHeader& header) {
   flatbuffers::FlatBufferBuilder builder(1024 + header.records.size() * 48 + header.digests.size() * 16);
   std::vector<std::uint32_t> writers;

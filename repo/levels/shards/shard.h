@@ -122,6 +122,19 @@ std::uint64_t aligned_to_piece(std::uint64_t bytes);
 /// Where the pieces of a share stand in the memory of its rank; at the end, the bytes of all.
 std::vector<std::uint64_t> memory_offsets(std::span<const StoredPiece> pieces);
 
+/// What a rank stores, whatever the version: constant for one cut.
+struct ShareCut {
+  ShareCut(std::shared_ptr<const TensorTable> tensors, std::uint32_t ranks, std::uint32_t rank);
+
+  std::shared_ptr<const TensorTable> table;
+  std::uint32_t ranks = 1;
+  std::uint32_t rank = 0;
+  std::vector<StoredPiece> pieces;
+  std::vector<std::uint64_t> offsets;       ///< In memory; one more than pieces.
+  std::vector<std::uint64_t> first_chunks;  ///< One more than pieces.
+  std::uint64_t bytes = 0;                  ///< Of the pieces.
+};
+
 /// A shard file up to its payload.
 std::vector<std::byte> encode_shard_head(const ShardHeader& header);
 inline constexpr std::size_t kShardPrefixBytes = 64;

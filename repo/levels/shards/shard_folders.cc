@@ -305,14 +305,13 @@ Result<std::vector<std::byte>> ShardFolders::read_head(const ShardKey& key, Shar
 
 Result<DescribedShard> ShardFolders::describe(const ShardKey& key, ShardKind kind) const {
   FRESHET_ASSIGN(const std::vector<std::byte> head, read_head(key, kind));
-  DescribedShard shard;
-  FRESHET_ASSIGN(shard.header, decode_shard_head(head));
-  FRESHET_ASSIGN(const std::vector<std::byte> table, read_table(shard.header.tensors));
-  FRESHET_ASSIGN(shard.table, TensorTable::decode(table, shard.header.tensors));
-  FRESHET_TRY(check_table(*shard.table, key.ranks));
-  shard.pieces = stored_pieces(shard.table->tensors, key.ranks, key.rank);
-  FRESHET_TRY(check_records(shard.header, shard.pieces));
-  return shard;
+  FRESHET_ASSIGN(ShardHeader header, decode_shard_head(head));
+  FRESHET_ASSIGN(const std::vector<std::byte> encoded, read_table(header.tensors));
+  FRESHET_ASSIGN(auto table, TensorTable::decode(encoded, header.tensors));
+  FRESHET_TRY(check_table(*table, key.ranks));
+  ShareCut cut(std::move(table), key.ranks, key.rank);
+  FRESHET_TRY(check_records(header, cut.pieces));
+  return DescribedShard{.header = std::move(header), .cut = std::move(cut)};
 }
 
 Result<std::vector<std::byte>> ShardFolders::read(const ShardKey& key, std::span<const ByteRange> ranges,

@@ -32,11 +32,10 @@ struct HeldShard {
   std::string folder;
 };
 
-/// A shard's records, and the pieces and tensors that they are of.
+/// A shard's records, and the cut that they are of.
 struct DescribedShard {
   ShardHeader header;
-  std::shared_ptr<const TensorTable> table;
-  std::vector<StoredPiece> pieces;
+  ShareCut cut;
 };
 
 /// What a rank has promised, durably.

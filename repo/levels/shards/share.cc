@@ -17,13 +17,6 @@ constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 
 }  // namespace
 
-ShareCut::ShareCut(std::shared_ptr<const TensorTable> tensors, std::uint32_t all, std::uint32_t own)
-    : table(std::move(tensors)), ranks(all), rank(own), pieces(stored_pieces(table->tensors, all, own)) {
-  offsets = memory_offsets(pieces);
-  first_chunks = levels::first_chunks(pieces);
-  for (const StoredPiece& stored : pieces) bytes += stored.piece.bytes();
-}
-
 Result<ShareMemory> ShareMemory::allocate(std::uint64_t bytes) {
   const std::uint64_t alignment = bytes >= kHugePage ? kHugePage : kPieceAlignment;
   const std::uint64_t rounded = (std::max<std::uint64_t>(bytes, 1) + alignment - 1) / alignment * alignment;

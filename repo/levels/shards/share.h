@@ -14,19 +14,6 @@
 
 namespace freshet::levels {
 
-/// What a rank stores, whatever the version: constant for one cut.
-struct ShareCut {
-  ShareCut(std::shared_ptr<const TensorTable> tensors, std::uint32_t ranks, std::uint32_t rank);
-
-  std::shared_ptr<const TensorTable> table;
-  std::uint32_t ranks = 1;
-  std::uint32_t rank = 0;
-  std::vector<StoredPiece> pieces;
-  std::vector<std::uint64_t> offsets;       ///< In memory; one more than pieces.
-  std::vector<std::uint64_t> first_chunks;  ///< One more than pieces.
-  std::uint64_t bytes = 0;                  ///< Of the pieces.
-};
-
 /// Memory that was touched. Fixed in size.
 class ShareMemory {
  public:
