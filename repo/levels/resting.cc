@@ -14,32 +14,33 @@ namespace freshet::levels {
 
 namespace {
 
-/// The folders, and what was rebuilt of what they miss, in memory.
+/// The folders, what was rebuilt of what they miss, in memory, and the repository.
 class RebuildingSource final : public ShardSource {
  public:
-  explicit RebuildingSource(const ShardFolders& folders) : folders_(folders) {}
+  RebuildingSource(const ShardFolders& folders, ExternalLevel* external) : folders_(folders), external_(external) {}
 
-  /// What the plan asks for; tells the planner how it went.
-  void rebuild(const RestartPlan& plan, RestartPlanner& planner) {
-    std::vector<BadShard> bad;
-    for (const RebuildTask& task : plan.rebuilds) {
-      const Status rebuilt = rebuild_one(plan, task.shard_rank, bad);
-      if (rebuilt) {
-        bad.clear();
-        continue;
-      }
-      if (bad.empty()) bad = parity_is_useless(plan, task.shard_rank, rebuilt.error());
-      return planner.cross_off(plan.version, bad, plan.source);
+  /// The next plan that is no rebuild: those are carried out.
+  Result<RestartPlan> next_plan(RestartPlanner& planner) {
+    for (;;) {
+      FRESHET_ASSIGN(RestartPlan plan, planner.next());
+      if (plan.source != RestartPlan::Source::rebuild) return plan;
+      rebuild(plan, planner);
     }
-    planner.add_rebuilt(plan.version, plan.rebuilds);
   }
 
   Bytes head(const Holder& holder, std::uint32_t ranks) override {
+    if (holder.kind == ShardKind::stored) return answer(external_->head(holder.version));
     const Rebuilt* rebuilt = find(holder);
     return rebuilt == nullptr ? folders_.head(holder, ranks) : Bytes(group::Answer(rebuilt->head));
   }
-  Bytes table(std::uint32_t holder, const Digest& digest) override { return folders_.table(holder, digest); }
+  Bytes table(std::uint32_t holder, const Digest& digest) override {
+    if (external_ != nullptr) {
+      if (auto table = external_->table(digest)) return answer(std::move(table));
+    }
+    return folders_.table(holder, digest);
+  }
   std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) override {
+    if (holder.kind == ShardKind::stored) return done(answer(external_->read(holder.version, ranges)));
     const Rebuilt* rebuilt = find(holder);
     if (rebuilt == nullptr) return folders_.read(holder, ranks, std::move(ranges));
     std::vector<std::byte> bytes;
@@ -59,6 +60,24 @@ class RebuildingSource final : public ShardSource {
     std::vector<std::byte> payload;
   };
 
+  static Bytes answer(Result<std::vector<std::byte>> bytes) {
+    return bytes ? Bytes(group::Answer(*std::move(bytes))) : fail(std::move(bytes).error());
+  }
+  /// What the plan asks for; tells the planner how it went.
+  void rebuild(const RestartPlan& plan, RestartPlanner& planner) {
+    std::vector<BadShard> bad;
+    for (const RebuildTask& task : plan.rebuilds) {
+      const Status rebuilt = rebuild_one(plan, task.shard_rank, bad);
+      if (rebuilt) {
+        bad.clear();
+        continue;
+      }
+      if (bad.empty()) bad = parity_is_useless(plan, task.shard_rank, rebuilt.error());
+      return planner.cross_off(plan.version, bad, plan.source);
+    }
+    planner.add_rebuilt(plan.version, plan.rebuilds);
+  }
+
   Status rebuild_one(const RestartPlan& plan, std::uint32_t rank, std::vector<BadShard>& bad) {
     FRESHET_ASSIGN(const auto opened, ShardRebuild::open(*this, plan, rank, bad));
     Rebuilt rebuilt{.head = encode_shard_head(opened->header()), .payload = {}};
@@ -76,6 +95,7 @@ class RebuildingSource final : public ShardSource {
   }
 
   FolderSource folders_;
+  ExternalLevel* const external_;  ///< Null for none.
   std::map<std::pair<Version, std::uint32_t>, Rebuilt> rebuilt_;
 };
 
@@ -188,10 +208,14 @@ bool RestingCheckpoints::has_all_parity(const RestingVersion& row) const {
   return whole.size() == row.ranks;
 }
 
-Result<WholeVersion> RestingCheckpoints::whole_from_shards(ShardSource& source, const RestartPlan& plan,
-                                                           std::vector<BadShard>& bad) const {
+Result<WholeVersion> RestingCheckpoints::whole_from(ShardSource& source, const RestartPlan& plan,
+                                                    std::vector<BadShard>& bad) const {
   FRESHET_ASSIGN(const ShardedVersion version, ShardedVersion::open(source, plan, 0, bad));
-  WholeVersion whole{.version = plan.version, .step = plan.step, .from = Level::local};
+  const bool is_stored = plan.source == RestartPlan::Source::repository;
+  WholeVersion whole{.version = plan.version,
+                     .step = plan.step,
+                     .from = is_stored ? Level::external : Level::local,
+                     .notes = plan.notes};
   std::vector<WantedPiece> wanted;
   for (const LaidTensor& tensor : version.tensors().tensors) {
     whole.specs.push_back(tensor.spec);
@@ -207,47 +231,20 @@ Result<WholeVersion> RestingCheckpoints::whole_from_shards(ShardSource& source, 
   return whole;
 }
 
-Result<WholeVersion> RestingCheckpoints::whole_from_repository(const RestartPlan& plan) const {
-  FRESHET_ASSIGN(const VersionRecord record, repository_->get({folders_->model(), plan.version.number}));
-  WholeVersion whole{.version = plan.version, .step = plan.step, .from = Level::external};
-  std::vector<Repository::TensorRead> reads;
-  for (const TensorSpec& spec : record.manifest.architecture->tensors()) {
-    whole.specs.push_back(spec);
-    whole.bytes.emplace_back(spec.bytes());
-  }
-  for (std::uint32_t i = 0; i < whole.bytes.size(); ++i) reads.push_back({.tensor = i, .out = whole.bytes[i]});
-  FRESHET_TRY(repository_->read(record, reads));
-  return whole;
-}
-
 Result<WholeVersion> RestingCheckpoints::get(std::optional<VersionNumber> number) const {
   RestartPlanner plans = planner(number, true, all_kinds());
-  RebuildingSource source(*folders_);
+  RebuildingSource source(*folders_, external_.get());
   for (;;) {
-    FRESHET_ASSIGN(const RestartPlan plan, plans.next());
-    std::vector<BadShard> bad;
-    Result<WholeVersion> whole = fail(Code::not_found, "");
+    FRESHET_ASSIGN(const RestartPlan plan, source.next_plan(plans));
     if (plan.source == RestartPlan::Source::nothing) {
       std::string why;
       for (const std::string& note : plan.notes) why += (why.empty() ? ": " : "; ") + note;
       return fail(why.empty() ? Code::not_found : Code::corrupt,
                   format("there is no version of {} that can be completed{}", folders_->model(), why));
     }
-    if (plan.source == RestartPlan::Source::rebuild) {
-      source.rebuild(plan, plans);
-      continue;
-    }
-    if (plan.source == RestartPlan::Source::shards) {
-      whole = whole_from_shards(source, plan, bad);
-    } else {
-      whole = whole_from_repository(plan);
-      if (!whole) bad.push_back({Holder{.version = plan.version}, whole.error().message()});
-    }
-    if (whole) {
-      whole->notes = plan.notes;
-      return whole;
-    }
-    if (bad.empty()) return whole;
+    std::vector<BadShard> bad;
+    Result<WholeVersion> whole = whole_from(source, plan, bad);
+    if (whole || bad.empty()) return whole;
     plans.cross_off(plan.version, bad, plan.source);
   }
 }
@@ -343,14 +340,10 @@ Result<std::vector<RestingVersion>> RestingCheckpoints::drain() {
     const bool is_there = row.local != Completeness::incomplete || row.group != Completeness::incomplete;
     if (!is_there || row.version.number <= newest) continue;
     RestartPlanner plans = planner(row.version.number, false, all_kinds());
-    RebuildingSource source(*folders_);
+    RebuildingSource source(*folders_, nullptr);
     for (;;) {
-      const Result<RestartPlan> plan = plans.next();
+      const Result<RestartPlan> plan = source.next_plan(plans);
       if (!plan) break;  // Damaged: an older or newer one may do.
-      if (plan->source == RestartPlan::Source::rebuild) {
-        source.rebuild(*plan, plans);
-        continue;
-      }
       std::vector<BadShard> bad;
       const auto bring = [&]() -> Status {
         FRESHET_ASSIGN(const ShardedVersion version, ShardedVersion::open(source, *plan, 0, bad));

@@ -27,8 +27,10 @@ class Answers {
   /// Opens the repository for restore(). Returns the rank that this one asks for what the repository has: itself, where
   /// it can open the repository.
   group::Rank open_to_read();
-  /// REQUIRES: called before any other rank asks this one.
-  void close_to_read() { to_read_.reset(); }
+  /// REQUIRES: if it opened the repository, no other rank asked this one since.
+  void close_to_read() {
+    if (to_read_ != nullptr) to_read_.reset();  // Others may ask a rank that opened nothing.
+  }
 
  private:
   ExternalLevel* external() const { return job_.external != nullptr ? job_.external.get() : to_read_.get(); }

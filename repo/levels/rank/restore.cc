@@ -8,6 +8,7 @@
 
 #include "core/base/format.h"
 #include "repo/levels/parity/shard_rebuild.h"
+#include "repo/levels/restart/group_source.h"
 #include "repo/levels/restart/names.h"
 
 namespace freshet::levels {
@@ -129,14 +130,11 @@ Result<Restore::Decided> Restore::run() {
 RestartOutcome Restore::carry_out(const RestartPlan& plan) {
   RestartOutcome outcome;
   Status done;
-  if (plan.source == RestartPlan::Source::shards) {
-    done = read_shards(plan, outcome.bad);
-  } else if (plan.source == RestartPlan::Source::repository) {
-    done = read_repository(plan, outcome.bad);
-  } else if (plan.source == RestartPlan::Source::rebuild) {
-    done = rebuild_shards(plan, outcome.bad);
-  } else {
-    done = nothing_is_filled();
+  switch (plan.source) {
+    case RestartPlan::Source::nothing: done = nothing_is_filled(); break;
+    case RestartPlan::Source::shards:
+    case RestartPlan::Source::repository: done = read_shards(plan, outcome.bad); break;
+    case RestartPlan::Source::rebuild: done = rebuild_shards(plan, outcome.bad); break;
   }
   // Who does not answer is not damaged: the restart ends, and may be tried again.
   if (!done && is_no_damage(done.error())) outcome.bad.clear();
@@ -195,11 +193,14 @@ Result<std::vector<WantedPiece>> Restore::wanted_of(const TensorTable& table, st
   return wanted;
 }
 
-Status Restore::read_shards(const RestartPlan& plan, std::vector<BadShard>& bad) {
-  return read_from(GroupSource(*job_.group, kRestartPatience, *job_.folders, job_.options.rank), plan, bad);
-}
-
-Status Restore::read_from(GroupSource source, const RestartPlan& plan, std::vector<BadShard>& bad) {
+Status Restore::read_shards(RestartPlan plan, std::vector<BadShard>& bad) {
+  const bool is_stored = plan.source == RestartPlan::Source::repository;
+  if (is_stored) plan.holders[0].holder = answers_.open_to_read();
+  struct Closing {
+    ~Closing() { answers.close_to_read(); }
+    Answers& answers;
+  } const closing{answers_};
+  GroupSource source(*job_.group, kRestartPatience, *job_.folders, job_.options.rank);
   FRESHET_ASSIGN(const ShardedVersion version, ShardedVersion::open(source, plan, job_.options.rank, bad));
   std::vector<std::int64_t> found;
   FRESHET_ASSIGN(const std::vector<WantedPiece> wanted, wanted_of(version.tensors(), found));
@@ -208,27 +209,13 @@ Status Restore::read_from(GroupSource source, const RestartPlan& plan, std::vect
   job_.point("restoring", plan.step);
   restored_.from = std::move(fetched->from);
   restored_.rebuilt_bytes = fetched->copied_bytes;
-  const bool is_cut_alike = plan.ranks == job_.options.ranks && version.tensors().digest == job_.cut->table->digest;
-  if (is_cut_alike && plan.source == RestartPlan::Source::shards) {
-    // Each chunk of this rank's pieces was proved against the digest that is the baseline's.
+  if (!is_stored && plan.ranks == job_.options.ranks && version.tensors().digest == job_.cut->table->digest) {
+    // The cut is the same, so each chunk of this rank's pieces was proved against the digest that is the baseline's.
     set_baseline(version.head(job_.options.rank).digests, found, version.writers());
   } else {
     set_baseline(digests_of(found), found, version.writers());
   }
   return {};
-}
-
-Status Restore::read_repository(const RestartPlan& plan, std::vector<BadShard>& bad) {
-  RestartPlan stored = plan;
-  stored.ranks = 1;
-  stored.holders = {{.version = plan.version, .holder = answers_.open_to_read(), .kind = ShardKind::stored}};
-  struct Closing {  // Before any other rank asks this one.
-    ~Closing() { answers.close_to_read(); }
-    Answers& answers;
-  } const closing{answers_};
-  const Status done = read_from(GroupSource(*job_.group, kRestartPatience), stored, bad);
-  for (BadShard& one : bad) one.where = {.version = plan.version};
-  return done;
 }
 
 std::vector<Digest> Restore::digests_of(const std::vector<std::int64_t>& found) const {

@@ -15,7 +15,6 @@
 #include "repo/levels/rank/job.h"
 #include "repo/levels/rank/version_book.h"
 #include "repo/levels/restart/assembly.h"
-#include "repo/levels/restart/group_source.h"
 #include "repo/levels/restart/restart_plan.h"
 
 namespace freshet::levels {
@@ -43,9 +42,7 @@ class Restore {
   Result<RestartPlan> next_plan(std::vector<std::vector<std::byte>> parts, RestartPlan tried);
   // At each rank.
   RestartOutcome carry_out(const RestartPlan& plan);
-  Status read_shards(const RestartPlan& plan, std::vector<BadShard>& bad);
-  Status read_from(GroupSource source, const RestartPlan& plan, std::vector<BadShard>& bad);
-  Status read_repository(const RestartPlan& plan, std::vector<BadShard>& bad);
+  Status read_shards(RestartPlan plan, std::vector<BadShard>& bad);
   Status rebuild_shards(const RestartPlan& plan, std::vector<BadShard>& bad);
   Status nothing_is_filled() const;
   /// What this rank takes of a version's tensors; `found`: their indices in `table`, by own tensor, or -1.

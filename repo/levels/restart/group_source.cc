@@ -46,7 +46,7 @@ std::unique_ptr<ShardSource::Pending> GroupSource::read(const Holder& holder, st
 }
 
 bool GroupSource::read_into(const Holder& holder, std::uint32_t ranks, std::span<const PlacedRange> ranges) {
-  if (folders_ == nullptr || holder.holder != self_) return false;
+  if (folders_ == nullptr || holder.holder != self_ || holder.kind == ShardKind::stored) return false;
   return FolderSource(*folders_).read_into(holder, ranks, ranges);
 }
 

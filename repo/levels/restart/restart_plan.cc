@@ -11,7 +11,7 @@
 namespace freshet::levels {
 namespace {
 
-constexpr auto kKindMax = static_cast<std::uint8_t>(ShardKind::parity);
+constexpr auto kKindMax = static_cast<std::uint8_t>(ShardKind::stored);
 
 std::uint8_t code_on_wire(const std::optional<Error>& error) {
   return error ? static_cast<std::uint8_t>(static_cast<std::uint8_t>(error->code()) + 1) : 0;
@@ -63,7 +63,7 @@ Result<Inventory> decode_inventory(Bytes bytes) {
   if (from->held() != nullptr) {
     for (const wire::Held* held : *from->held()) {
       if (held->version() == nullptr || held->ranks() == 0 || held->ranks() > kRanksMax ||
-          held->rank() >= held->ranks() || held->kind() > kKindMax || !version_from(*held->version()).is_possible()) {
+          held->rank() >= held->ranks() || held->kind() >= kKindMax || !version_from(*held->version()).is_possible()) {
         return fail(Code::corrupt, "a shard of an impossible rank or version");
       }
       OfferedShard& shard = inventory.held.emplace_back();
@@ -135,6 +135,8 @@ Result<RestartPlan> decode_plan(Bytes bytes) {
                               static_cast<ShardKind>(holder->kind())});
     }
   }
+  const bool has_stored = plan.holders.size() == 1 && plan.holders[0].kind == ShardKind::stored;
+  if (plan.source == RestartPlan::Source::repository && !has_stored) return fail(Code::corrupt, "an impossible plan");
   if (from->rebuilds() != nullptr) {
     for (const wire::Rebuild* task : *from->rebuilds()) plan.rebuilds.push_back({task->rank(), task->by()});
   }
@@ -416,7 +418,8 @@ Result<RestartPlan> RestartPlanner::newest_plan() const {
       return RestartPlan{.source = RestartPlan::Source::repository,
                          .version = stored.version,
                          .step = stored.step,
-                         .ranks = stored.ranks,
+                         .ranks = 1,
+                         .holders = {{.version = stored.version, .kind = ShardKind::stored}},
                          .notes = std::move(missing)};
     }
   }

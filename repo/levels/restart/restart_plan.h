@@ -68,8 +68,8 @@ struct RestartPlan {
   Source source = Source::nothing;
   Version version;
   std::uint64_t step = 0;
-  std::uint32_t ranks = 0;      ///< The version's number of ranks.
-  std::vector<Holder> holders;  ///< For each shard, all its holders.
+  std::uint32_t ranks = 0;      ///< The version's number of ranks; 1 in the repository.
+  std::vector<Holder> holders;  ///< For each shard, all its holders. In the repository: one, any rank that can read it.
   std::vector<RebuildTask> rebuilds;
   bool each_has_its_own = false;  ///< Only within a running job, not on the wire: each rank has its shard's bytes.
   RunId run;                      ///< For the final plan: the run of the job's next versions.
@@ -83,7 +83,7 @@ Result<RestartPlan> decode_plan(Bytes bytes);
 
 /// A fault that a rank found while it carried a plan out.
 struct BadShard {
-  Holder where;  ///< In the repository: shard_rank and holder are 0.
+  Holder where;
   std::string why;
 };
 struct RestartOutcome {
