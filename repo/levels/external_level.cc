@@ -30,19 +30,23 @@ Version version_of(const Manifest& manifest) { return {.id = manifest.id, .numbe
 }  // namespace
 
 Result<std::vector<StoredVersion>> ExternalLevel::versions(std::vector<std::string>* damaged) const {
-  FRESHET_ASSIGN(const std::vector<std::string> models, repository_->models());
   std::vector<StoredVersion> stored;
-  if (std::ranges::find(models, model_) == models.end()) return stored;
-  FRESHET_ASSIGN(const std::vector<LineageRow> rows, repository_->versions(model_));
-  for (const LineageRow& row : rows) {
+  const auto is_passed_over = [&](const Error& error, const std::string& what) {
+    if (error.code() == Code::corrupt && damaged != nullptr) {
+      damaged->push_back(format("{} is damaged: {}", what, error.message()));
+    }
+    return error.code() == Code::corrupt;
+  };
+  const auto rows = repository_->versions(model_);
+  if (!rows && rows.error().code() == Code::not_found) return stored;
+  if (!rows && damaged != nullptr && is_passed_over(rows.error(), "the repository")) return stored;
+  if (!rows) return fail(rows.error());
+  for (const LineageRow& row : *rows) {
     if (row.retired) continue;
     const Result<VersionRecord> record = repository_->get(row.version);
     if (!record) {
-      if (record.error().code() == Code::corrupt && damaged != nullptr) {
-        damaged->push_back(
-            format("{} in the repository is damaged: {}", to_string(row.version), record.error().message()));
-      }
-      if (record.error().code() == Code::not_found || record.error().code() == Code::corrupt) continue;
+      if (record.error().code() == Code::not_found) continue;
+      if (is_passed_over(record.error(), to_string(row.version) + " in the repository")) continue;
       return fail(record.error());
     }
     if (!record->has_weights) continue;

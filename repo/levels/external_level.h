@@ -33,7 +33,8 @@ class ExternalLevel {
       : repository_(std::move(repository)), model_(std::move(model)), is_paced_(is_paced) {}
 
   const std::shared_ptr<Repository>& repository() const { return repository_; }
-  /// The model's versions there, ascending. Of those that cannot be read for damage, `damaged` gets the names.
+  /// The model's versions there, ascending. What cannot be read for damage, perhaps all, is told in `damaged`, and left
+  /// out; without `damaged`, versions are left out, and corrupt is the answer for all.
   Result<std::vector<StoredVersion>> versions(std::vector<std::string>* damaged = nullptr) const;
 
   /// Brings one there, durably. Nothing happens when it is there. `half` is called when half of what is new was read.

@@ -11,30 +11,27 @@ namespace freshet::levels {
 std::vector<std::byte> encode(const LevelNote& note) {
   flatbuffers::FlatBufferBuilder builder;
   const auto text = note.error ? builder.CreateString(note.error->message()) : 0;
-  const auto code = note.error ? static_cast<std::uint8_t>(static_cast<std::uint8_t>(note.error->code()) + 1) : 0;
   builder.Finish(wire::CreateNote(builder, static_cast<std::uint8_t>(note.kind), note.version, note.step,
-                                  static_cast<std::uint8_t>(note.level), static_cast<std::uint8_t>(code), text),
+                                  static_cast<std::uint8_t>(note.level), code_on_wire(note.error), text),
                  kNoteId);
   return bytes_in(builder);
 }
 
 Result<LevelNote> decode_level_note(Bytes bytes) {
   FRESHET_ASSIGN(const auto from, root_of<wire::Note>(bytes, kNoteId));
-  if (from->kind() > 5 || from->level() >= kLevels || from->code() > static_cast<std::uint8_t>(Code::io_error) + 1) {
+  if (from->kind() > 5 || from->level() >= kLevels) {
     return fail(Code::corrupt, "a note about a level that makes no sense");
   }
   LevelNote note{.kind = static_cast<LevelNote::Kind>(from->kind()),
                  .version = from->version(),
                  .step = from->step(),
                  .level = static_cast<Level>(from->level())};
-  if (from->code() != 0) {
-    note.error = Error(static_cast<Code>(from->code() - 1), from->text() == nullptr ? "" : from->text()->str());
-  }
+  FRESHET_ASSIGN(note.error, error_from(from->code(), from->text()));
   return note;
 }
 
 std::size_t LevelBoard::parts(Level level) const {
-  return level == Level::external && options_.external_by_rank_0 ? 1 : options_.ranks;
+  return level == Level::external ? 1 : options_.ranks;  // Rank 0 alone says so.
 }
 
 std::optional<Level> LevelBoard::level_after(Level level) const {
@@ -70,7 +67,7 @@ std::vector<LevelNote> LevelBoard::on_note(std::uint32_t rank, const LevelNote& 
 void LevelBoard::take_said(VersionNumber version, Level level, std::uint32_t rank, const LevelNote& note,
                            std::vector<LevelNote>& out) {
   State& state = versions_.at(version);
-  if (level == Level::external && options_.external_by_rank_0 && rank != 0) return;
+  if (level == Level::external && rank != 0) return;
   if (!state.said.insert(rank).second) return;
   if (note.error && !state.error) {
     state.error = options_.ranks == 1 ? *note.error : Error(*note.error).with_context(format("rank {}", rank));

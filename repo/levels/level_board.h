@@ -48,7 +48,6 @@ class LevelBoard {
     std::uint32_t ranks = 1;
     std::vector<Level> levels;  ///< Ascending, memory first.
     WhenBehind when_behind = WhenBehind::skip;
-    bool external_by_rank_0 = true;  ///< True: only rank 0 reports external as done. False: all ranks do.
   };
   explicit LevelBoard(Options options) : options_(std::move(options)) {}
 

@@ -127,10 +127,7 @@ Result<RestingCheckpoints> RestingCheckpoints::open(std::vector<std::string> fol
   } else if (*repository != nullptr) {
     opened.repository_ = *repository;
     opened.external_ = std::make_unique<ExternalLevel>(*std::move(repository), model);
-    auto stored = opened.external_->versions(&opened.damage_of_repository_);
-    if (!stored && stored.error().code() != Code::corrupt) return fail(stored.error());
-    if (stored) opened.stored_ = *std::move(stored);
-    if (!stored) opened.damage_of_repository_.push_back(stored.error().message());
+    FRESHET_ASSIGN(opened.stored_, opened.external_->versions(&opened.damage_of_repository_));
   }
   opened.damaged_.insert(opened.damaged_.end(), opened.damage_of_repository_.begin(),
                          opened.damage_of_repository_.end());

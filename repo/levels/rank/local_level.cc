@@ -20,7 +20,6 @@ Status LocalLevel::write(const Share& share) {
   FRESHET_TRY(job_.folders->write_table(*cut.table));
   ShardHeader header = header_of(cut, share, job_.options.model, job_.host);
   header.created_unix_ns = system_clock().unix_ns();
-  Stored stored{.digests = share.digests, .stores = {}, .offsets = {}};
   std::map<Version, std::uint32_t> known;
   for (std::uint32_t i = 0; i < header.versions.size(); ++i) known.emplace(header.versions[i], i);
   const auto index_of = [&](const Version& version) {
@@ -32,18 +31,15 @@ Status LocalLevel::write(const Share& share) {
   std::vector<Bytes> payload;
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < cut.pieces.size(); ++i) {
-    if (stored_ && is_equal_piece(cut, i, share.digests, stored_->digests)) {
-      stored.stores.push_back(stored_->stores[i]);
-      stored.offsets.push_back(stored_->offsets[i]);
-      header.records[i].store = index_of(stored_->stores[i]);
-      header.records[i].offset = stored_->offsets[i];
+    PieceRecord& record = header.records[i];
+    if (newest_ && is_equal_piece(cut, i, share.digests, newest_->digests)) {
+      record.store = index_of(newest_->versions[newest_->records[i].store]);
+      record.offset = newest_->records[i].offset;
       continue;
     }
     const std::uint64_t bytes = cut.pieces[i].piece.bytes();
-    stored.stores.push_back(share.version);
-    stored.offsets.push_back(at);
-    header.records[i].store = 0;
-    header.records[i].offset = at;
+    record.store = 0;
+    record.offset = at;
     payload.push_back(Bytes(share.memory.data() + cut.offsets[i], bytes));
     const std::uint64_t next = aligned_to_piece(at + bytes);
     if (next > at + bytes) payload.push_back(Bytes(kPadding).first(next - at - bytes));
@@ -52,7 +48,7 @@ Status LocalLevel::write(const Share& share) {
   header.payload_bytes = at;
   FRESHET_TRY(job_.folders->write(encode_shard_head(header), header.key, payload,
                                   [&] { job_.point("local_half", share.step); }));
-  stored_ = std::move(stored);
+  newest_ = std::move(header);
   job_.point("local_synced", share.step);
   return {};
 }
@@ -76,12 +72,7 @@ void LocalLevel::inherit_from(const RestartPlan& plan, const Baseline& baseline)
     const Holder own{.version = store, .shard_rank = rank, .holder = rank};
     if (std::ranges::find(plan.holders, own) == plan.holders.end()) return;
   }
-  Stored stored{.digests = head->digests, .stores = {}, .offsets = {}};
-  for (const PieceRecord& record : head->records) {
-    stored.stores.push_back(head->versions[record.store]);
-    stored.offsets.push_back(record.offset);
-  }
-  stored_ = std::move(stored);
+  newest_ = *head;
   kept_.set_newest(plan.version);
 }
 

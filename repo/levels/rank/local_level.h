@@ -28,18 +28,12 @@ class LocalLevel final : public LevelWork {
   void inherit_from(const RestartPlan& plan, const Baseline& baseline);
 
  private:
-  /// Where this rank's newest shard has its pieces.
-  struct Stored {
-    std::vector<Digest> digests;
-    std::vector<Version> stores;
-    std::vector<std::uint64_t> offsets;
-  };
   Status write(const Share& share);
 
   const Job& job_;
   VersionBook& book_;
   KeptShards& kept_;
-  std::optional<Stored> stored_;
+  std::optional<ShardHeader> newest_;  ///< Of this rank's newest shard here.
 };
 
 }  // namespace freshet::levels

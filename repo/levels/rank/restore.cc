@@ -53,10 +53,7 @@ Result<RestartPlan> Restore::first_plan(std::vector<std::vector<std::byte>> part
   std::vector<std::string> damaged;
   if (job_.external_damage) damaged.push_back(job_.external_damage->message());
   if (job_.external != nullptr) {
-    auto there = job_.external->versions(&damaged);
-    if (!there && there.error().code() != Code::corrupt) return fail(there.error());
-    if (there) stored = *std::move(there);
-    if (!there) damaged.push_back(Error(there.error()).with_context("the repository is damaged").message());
+    FRESHET_ASSIGN(stored, job_.external->versions(&damaged));
   }
   planner_.emplace(std::move(inventories), std::move(stored), choice_);
   for (std::string& why : damaged) {

@@ -13,16 +13,6 @@ namespace {
 
 constexpr auto kKindMax = static_cast<std::uint8_t>(ShardKind::stored);
 
-std::uint8_t code_on_wire(const std::optional<Error>& error) {
-  return error ? static_cast<std::uint8_t>(static_cast<std::uint8_t>(error->code()) + 1) : 0;
-}
-
-Result<std::optional<Error>> error_from(std::uint8_t code, const flatbuffers::String* text) {
-  if (code == 0) return std::optional<Error>();
-  if (code > static_cast<std::uint8_t>(Code::io_error) + 1) return fail(Code::corrupt, "an unknown error");
-  return std::optional<Error>(Error(static_cast<Code>(code - 1), text == nullptr ? "" : text->str()));
-}
-
 }  // namespace
 
 OfferedShard offered(const HeldShard& shard) {

@@ -4,6 +4,7 @@
 /// To read and write levels.fbs. For the source files of repo/levels/.
 
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "core/base/format.h"
@@ -67,6 +68,17 @@ inline Version version_from(const wire::Version& from) {
                  .incarnation = id.incarnation(),
                  .sequence = id.sequence()},
           .number = from.number()};
+}
+
+/// 0: no error.
+inline std::uint8_t code_on_wire(const std::optional<Error>& error) {
+  return error ? static_cast<std::uint8_t>(static_cast<std::uint8_t>(error->code()) + 1) : 0;
+}
+
+inline Result<std::optional<Error>> error_from(std::uint8_t code, const flatbuffers::String* text) {
+  if (code == 0) return std::optional<Error>();
+  if (code > static_cast<std::uint8_t>(Code::io_error) + 1) return fail(Code::corrupt, "an unknown error");
+  return std::optional<Error>(Error(static_cast<Code>(code - 1), text == nullptr ? "" : text->str()));
 }
 
 }  // namespace freshet::levels
