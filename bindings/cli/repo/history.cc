@@ -143,7 +143,7 @@ void add_lineage(CLI::App& repo, Program& program) {
       "JSON: [{version, ancestor, inherited_bytes, own_bytes, quality}], a retired version with \"retired\":true;\n"
       "with --metric also metric. Drawings: colours show the quality or the metric; retired versions are dashed.\n"
       "example: freshet repo lineage --all --svg search.svg --metric val_loss");
-  act_on_catalog(command, program, arguments, lineage, [](const HistoryArguments& given) {
+  act_on_repository(command, program, arguments, RepositoryAccess::read, lineage, [](const HistoryArguments& given) {
     if (given.all == !given.version.empty()) throw CLI::ValidationError("lineage: give MODEL[@V] or --all");
   });
 }
@@ -178,7 +178,7 @@ void add_history(CLI::App& repo, Program& program) {
   owner_map.footer(
       "JSON: [{tensor, owner, bytes}]; owner is null if no bytes are stored.\n"
       "example: freshet repo owners net@3");
-  act_on_catalog(owner_map, program, of_owners, owners);
+  act_on_repository(owner_map, program, of_owners, RepositoryAccess::read, owners);
 }
 
 }  // namespace freshet::cli

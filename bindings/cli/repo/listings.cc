@@ -199,7 +199,7 @@ void add_listings(CLI::App& repo, Program& program) {
       "then step, metrics and created_ms. With --metric the best come first, and a line also has metric, of a model\n"
       "its best version's, and best.\n"
       "example: freshet repo ls net --metric val_loss --at-most 0.5");
-  act_on_catalog(ls, program, arguments, list_contents);
+  act_on_repository(ls, program, arguments, RepositoryAccess::read, list_contents);
 
   CLI::App& totals = add_repo_command(repo, program, "stat", "the numbers of models, versions, tensors and bytes");
   totals.footer(

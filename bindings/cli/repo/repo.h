@@ -50,29 +50,6 @@ void require_repository(Program& program);
 /// Tells people that the answer is about one provider's part.
 void say_if_part(const Program& program, const OpenedRepository& repository);
 
-/// act_with() for a command that opens the repository: `act(program, repository, arguments)`. `access` is a
-/// RepositoryAccess, or tells one from the arguments. `check`, if any, throws CLI::ValidationError where arguments do
-/// not go together.
-template <typename Arguments, typename Access, typename Act>
-void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Arguments> arguments, Access access,
-                       Act act, std::function<void(const std::type_identity_t<Arguments>&)> check = {}) {
-  command.callback([&program, arguments, access, act, check] {
-    if (check) check(*arguments);
-    require_repository(program);
-    program.action = [&program, arguments, access, act]() -> Result<ExitCode> {
-      RepositoryOptions options{.access = {}, .security = program.repository_security};
-      if constexpr (std::is_invocable_v<Access, const Arguments&>) {
-        options.access = access(*arguments);
-      } else {
-        options.access = access;
-      }
-      FRESHET_ASSIGN(const OpenedRepository repository, open_repository(program.repository, options));
-      say_if_part(program, repository);
-      return act(program, *repository, *arguments);
-    };
-  });
-}
-
 /// A subcommand that only asks: of a repository, or of the folders of a job's ranks (--local).
 CLI::App& add_catalog_command(CLI::App& repo, Program& program, const std::string& name,
                               const std::string& description);
@@ -80,16 +57,30 @@ CLI::App& add_catalog_command(CLI::App& repo, Program& program, const std::strin
 /// What such a command asks. A folder that --repo names may be one of a job's, too.
 Result<std::shared_ptr<const VersionCatalog>> open_catalog(const Program& program);
 
-/// act_on_repository() for such a command.
-template <typename Arguments, typename Act>
-void act_on_catalog(CLI::App& command, Program& program, std::shared_ptr<Arguments> arguments, Act act,
-                    std::function<void(const std::type_identity_t<Arguments>&)> check = {}) {
-  command.callback([&program, arguments, act, check] {
+/// act_with() for a command that opens the repository: `act(program, repository, arguments)`. `access` is a
+/// RepositoryAccess, or tells one from the arguments. `check`, if any, throws CLI::ValidationError where arguments do
+/// not go together. An act that asks a VersionCatalog gets that of open_catalog().
+template <typename Arguments, typename Access, typename Act>
+void act_on_repository(CLI::App& command, Program& program, std::shared_ptr<Arguments> arguments, Access access,
+                       Act act, std::function<void(const std::type_identity_t<Arguments>&)> check = {}) {
+  command.callback([&program, arguments, access, act, check] {
     if (check) check(*arguments);
     require_repository(program);
-    program.action = [&program, arguments, act]() -> Result<ExitCode> {
-      FRESHET_ASSIGN(const auto catalog, open_catalog(program));
-      return act(program, *catalog, *arguments);
+    program.action = [&program, arguments, access, act]() -> Result<ExitCode> {
+      if constexpr (std::is_invocable_v<Act, Program&, const VersionCatalog&, const Arguments&>) {
+        FRESHET_ASSIGN(const auto catalog, open_catalog(program));
+        return act(program, *catalog, *arguments);
+      } else {
+        RepositoryOptions options{.access = {}, .security = program.repository_security};
+        if constexpr (std::is_invocable_v<Access, const Arguments&>) {
+          options.access = access(*arguments);
+        } else {
+          options.access = access;
+        }
+        FRESHET_ASSIGN(const OpenedRepository repository, open_repository(program.repository, options));
+        say_if_part(program, repository);
+        return act(program, *repository, *arguments);
+      }
     };
   });
 }

@@ -110,7 +110,7 @@ void add_show(CLI::App& repo, Program& program) {
       "A line of JSON: model, version, ancestor, step, created_ms, quality, has_weights, guessed, layers,\n"
       "inherited_bytes, own_bytes, metrics, tags, pins, tensors [{name, dtype, shape, bytes, role, owner}].\n"
       "example: freshet repo show net@3");
-  act_on_catalog(command, program, arguments, show);
+  act_on_repository(command, program, arguments, RepositoryAccess::read, show);
 }
 
 }  // namespace freshet::cli
