@@ -151,7 +151,7 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
   std::uint64_t to_read = 0;
   for (const std::uint32_t at : draft->fresh) to_read += in_graph[at].bytes();
   std::uint64_t read = 0;
-  bool told = false;
+  AtHalf at_half(to_read, half);
   for (const std::uint32_t at : draft->fresh) {
     const std::uint64_t tensor_bytes = in_graph[at].bytes();
     Room& room = rooms[at];
@@ -170,17 +170,14 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
                      version.fetch(source, std::span(&wanted, 1), bad, &pace, stop));
     }
     read += bytes.size();
-    if (!told && read * 2 >= to_read) {
-      told = true;
-      if (half) half();
-    }
+    at_half.reached(read);
     if (inherit_equal(*draft, at, digest_of(bytes))) {
       rooms.erase(at);  // After a restart that may be all of them: they must not be in memory together.
     } else {
       fresh.emplace(at, bytes);
     }
   }
-  if (!told && half) half();
+  at_half.reached(to_read);
   Manifest& manifest = draft->manifest;
   manifest.owners = OwnerMap(draft->owners);
   const auto bytes_of_tensor = [&](std::uint32_t tensor) -> Result<Bytes> {

@@ -68,16 +68,13 @@ Status PartBringer::bring(const Version& version, const PutToken& token, std::sp
   std::vector<TensorPart> batch;
   std::uint64_t batch_bytes = 0;
   std::uint64_t done = 0;
-  bool told = false;
+  AtHalf at_half(total, hooks.half);
   const auto send = [&]() -> Status {
     if (hooks.stop && hooks.stop()) return fail(Code::cancelled, "the job ends");
     FRESHET_TRY(pace.wait_for(batch_bytes, hooks.stop));
     if (!batch.empty()) FRESHET_TRY(repository_->part_puts().put_parts(token, batch));
     done += batch_bytes;
-    if (!told && done * 2 >= total) {
-      told = true;
-      if (hooks.half) hooks.half();
-    }
+    at_half.reached(done);
     batch.clear();
     held.clear();
     batch_bytes = 0;

@@ -198,14 +198,11 @@ Status ParityMaker::make(ShardSource& source, ShardFolders& folders, const Versi
   std::size_t begun = 0;
   std::size_t done = 0;
   std::uint64_t ahead = 0;
-  bool told = false;
+  AtHalf at_half(made.size(), hooks.half);
   bool ended = false;
   const auto next = [&]() -> Result<std::optional<Bytes>> {
     if (hooks.stop && hooks.stop()) return fail(Code::cancelled, "stopped");
-    if (!told && done * 2 >= made.size()) {
-      told = true;
-      if (hooks.half) hooks.half();
-    }
+    at_half.reached(done);
     while (begun < made.size() && ahead <= kEncodeBytesAhead) {
       FRESHET_TRY(begin(made[begun]));
       ahead += made[begun++].bytes;

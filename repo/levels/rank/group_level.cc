@@ -103,7 +103,9 @@ Status GroupLevel::copy_payload(ShardSource& source, const ShardHeader& newest, 
   std::vector<std::byte> bytes;
   std::uint64_t asked = 0;
   std::uint64_t taken = 0;
-  bool told = !is_newest;
+  AtHalf at_half(all, [&] {
+    if (is_newest) job_.point("group_half", step);
+  });
   // What `newest` does not need. Copies of older shards may need it, and the copy here may have it.
   const auto fill_gaps = [&]() -> Status {
     const ByteRange range{taken, bytes.size()};
@@ -116,10 +118,7 @@ Status GroupLevel::copy_payload(ShardSource& source, const ShardHeader& newest, 
     return {};
   };
   const auto next = [&]() -> Result<std::optional<Bytes>> {
-    if (!told && taken * 2 >= all) {
-      told = true;
-      job_.point("group_half", step);
-    }
+    at_half.reached(taken);
     for (; asked < all && asked - taken < kCopyBytesAhead; asked += std::min(kReadBytes, all - asked)) {
       const std::uint64_t now = payload.begin(asked, std::min(kReadBytes, all - asked));
       const Status waited = pace_.wait_for(now, [&] { return job_.group->over().has_value(); });

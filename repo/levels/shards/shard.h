@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/digest.h"
@@ -133,6 +134,19 @@ struct ShareCut {
   std::vector<std::uint64_t> offsets;       ///< In memory; one more than pieces.
   std::vector<std::uint64_t> first_chunks;  ///< One more than pieces.
   std::uint64_t bytes = 0;                  ///< Of the pieces.
+};
+
+/// Calls `half`, if there is one, once: when half of the bytes are done. A test may end the rank there.
+class AtHalf {
+ public:
+  AtHalf(std::uint64_t all, std::function<void()> half) : all_(all), half_(std::move(half)) {}
+  void reached(std::uint64_t done) {
+    if (half_ && done * 2 >= all_) std::exchange(half_, {})();
+  }
+
+ private:
+  const std::uint64_t all_;
+  std::function<void()> half_;
 };
 
 /// A shard file up to its payload.

@@ -374,28 +374,22 @@ Status ShardFolders::write_table(const TensorTable& table) {
 
 Status ShardFolders::write(const std::vector<std::byte>& head, const ShardKey& key, std::span<const Bytes> payload,
                            const std::function<void()>& half) {
-  const std::string path = path_in(first(), whole_file(key, ShardKind::own));
   std::uint64_t bytes = 0;
   for (const Bytes& part : payload) bytes += part.size();
-  return write_beside(path, path + std::string(kHalfSuffix), [&](WritableFile& file) -> Status {
-    FRESHET_TRY(file.append(head));
-    std::uint64_t written = 0;
-    bool told = false;
-    for (const Bytes& part : payload) {
-      for (Bytes left = part; !left.empty();) {
-        const Bytes next = left.first(std::min<std::size_t>(left.size(), std::size_t{8} << 20));
-        if (!told && written + next.size() > bytes / 2) {
-          told = true;
-          if (half) half();
-        }
-        FRESHET_TRY(file.append(next));
-        written += next.size();
-        left = left.subspan(next.size());
-      }
+  AtHalf at_half(bytes, half);
+  std::uint64_t written = 0;
+  const auto next = [&]() -> Result<std::optional<Bytes>> {
+    if (payload.empty()) {
+      at_half.reached(written);
+      return std::optional<Bytes>();
     }
-    if (!told && half) half();
-    return {};
-  });
+    const Bytes part = payload.front();
+    payload = payload.subspan(1);
+    written += part.size();
+    at_half.reached(written);
+    return std::optional(part);
+  };
+  return write_streamed(head, key, ShardKind::own, false, next);
 }
 
 bool ShardFolders::has_copy(const ShardKey& key) const {
