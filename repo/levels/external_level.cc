@@ -7,7 +7,6 @@
 
 #include "core/base/clock.h"
 #include "core/base/format.h"
-#include "repo/levels/part_bringer.h"
 
 namespace freshet::levels {
 namespace {
@@ -28,6 +27,12 @@ std::uint32_t ranks_of(const Manifest& manifest) {
 Version version_of(const Manifest& manifest) { return {.id = manifest.id, .number = manifest.name.number}; }
 
 }  // namespace
+
+Result<std::shared_ptr<const Architecture>> architecture_of(const TensorTable& table) {
+  std::vector<TensorSpec> specs;
+  for (const LaidTensor& tensor : table.tensors) specs.push_back(tensor.spec);
+  return Architecture::guess_chain(std::move(specs));
+}
 
 Result<std::vector<StoredVersion>> ExternalLevel::versions(std::vector<std::string>* damaged) const {
   std::vector<StoredVersion> stored;

@@ -25,6 +25,9 @@ namespace freshet::levels {
 /// The tag of a version that came from ranks, and how many they were.
 inline constexpr std::string_view kRanksTag = "checkpoint.ranks";
 
+/// The architecture of a version of these tensors. Equal at every rank.
+Result<std::shared_ptr<const Architecture>> architecture_of(const TensorTable& table);
+
 /// Any thread; put() one at a time.
 class ExternalLevel {
  public:

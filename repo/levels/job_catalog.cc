@@ -5,7 +5,6 @@
 
 #include "core/base/format.h"
 #include "repo/levels/external_level.h"
-#include "repo/levels/part_bringer.h"
 #include "repo/levels/resting.h"
 
 namespace freshet::levels {

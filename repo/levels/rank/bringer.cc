@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/check.h"
+#include "core/base/format.h"
 #include "repo/levels/rank/level_thread.h"
 
 namespace freshet::levels {
@@ -13,6 +15,28 @@ namespace {
 constexpr std::uint64_t kBringBatchBytes = std::uint64_t{16} << 20;
 /// So long a batch may take at the limit on bytes per second; a put by parts ends when nothing comes for kPutLease.
 constexpr std::uint64_t kBringBatchSeconds = 10;
+
+/// The bytes [first, first + bytes.size()) of a piece's own bytes, as parts of tensor `tensor`; three at most.
+/// REQUIRES: they are inside of the piece.
+std::vector<TensorPart> parts_of_piece(const Piece& piece, std::uint64_t first, Bytes bytes, std::uint32_t tensor) {
+  std::vector<TensorPart> parts;
+  while (!bytes.empty()) {
+    const std::uint64_t run = first / piece.length;
+    const std::uint64_t in_run = first % piece.length;
+    TensorPart part{.tensor = tensor,
+                    .offset = run * piece.stride + piece.begin + in_run,
+                    .length = std::min<std::uint64_t>(piece.length - in_run, bytes.size())};
+    if (part.length == piece.length && bytes.size() >= 2 * piece.length) {
+      part.count = bytes.size() / piece.length;
+      part.stride = piece.stride;
+    }
+    part.bytes = bytes.first(part.count * part.length);
+    bytes = bytes.subspan(part.bytes.size());
+    first += part.bytes.size();
+    parts.push_back(part);
+  }
+  return parts;
+}
 
 }  // namespace
 
@@ -49,26 +73,79 @@ std::optional<std::uint64_t> Bringer::step_of_sending(const ShardKey& key) const
   return sending_step_;
 }
 
-Result<PartBringer*> Bringer::opened() {
-  if (parts_) return &*parts_;
-  const Checkpointer::Options& options = job_.options;
-  std::shared_ptr<Repository> repository = job_.external != nullptr ? job_.external->repository() : nullptr;
-  if (repository == nullptr) {
-    FRESHET_ASSIGN(repository, options.external());
+Result<Repository*> Bringer::repository() {
+  if (repository_ == nullptr && job_.external != nullptr) repository_ = job_.external->repository();
+  if (repository_ == nullptr) {
+    FRESHET_ASSIGN(repository_, job_.options.external());
   }
-  std::uint64_t batch = kBringBatchBytes;
-  if (options.limit_bytes_per_second != 0) {
-    batch = std::clamp(options.limit_bytes_per_second * kBringBatchSeconds, kChunkBytes, kBringBatchBytes);
-  }
-  FRESHET_ASSIGN(PartBringer parts, PartBringer::open(std::move(repository), *job_.folders, *job_.cut, batch));
-  return &parts_.emplace(std::move(parts));
+  return repository_.get();
 }
 
 Status Bringer::bring(const Version& version, std::uint64_t step, const PutToken& token,
                       std::span<const std::uint32_t> tensors) {
-  FRESHET_ASSIGN(PartBringer* const parts, opened());
-  return parts->bring(version, token, tensors, pace_,
-                      {.half = [&] { job_.point("external_half", step); }, .stop = [this] { return has_ended(); }});
+  FRESHET_ASSIGN(Repository* const into, repository());
+  const ShareCut& cut = *job_.cut;
+  FRESHET_ASSIGN(const auto architecture, architecture_of(*cut.table));
+  const ShardKey key{version, cut.rank, cut.ranks};
+  FRESHET_ASSIGN(const std::vector<std::byte> head, job_.folders->read_head(key, ShardKind::own));
+  FRESHET_ASSIGN(const ShardHeader header, decode_shard_head(head));
+  if (header.key != key || header.tensors != cut.table->digest) {
+    return fail(Code::corrupt, format("the folder has another shard as {}", to_string(header.model, key)));
+  }
+  FRESHET_TRY(check_records(header, cut.pieces));
+
+  std::vector<std::size_t> wanted;
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < cut.pieces.size(); ++i) {
+    if (!std::ranges::binary_search(tensors, cut.pieces[i].piece.tensor)) continue;
+    wanted.push_back(i);
+    total += cut.pieces[i].piece.bytes();
+  }
+  std::uint64_t batch_bytes_max = kBringBatchBytes;
+  if (const std::uint64_t limit = job_.options.limit_bytes_per_second; limit != 0) {
+    batch_bytes_max = std::clamp(limit * kBringBatchSeconds, kChunkBytes, kBringBatchBytes);
+  }
+  std::vector<std::vector<std::byte>> held;  // What the batch's parts are in.
+  std::vector<TensorPart> batch;
+  std::uint64_t batch_bytes = 0;
+  std::uint64_t done = 0;
+  AtHalf at_half(total, [&] { job_.point("external_half", step); });
+  const auto send = [&]() -> Status {
+    if (has_ended()) return fail(Code::cancelled, "the job ends");
+    FRESHET_TRY(pace_.wait_for(batch_bytes, [this] { return has_ended(); }));
+    if (!batch.empty()) FRESHET_TRY(into->part_puts().put_parts(token, batch));
+    done += batch_bytes;
+    at_half.reached(done);
+    batch.clear();
+    held.clear();
+    batch_bytes = 0;
+    return {};
+  };
+  for (const std::size_t i : wanted) {
+    const Piece& piece = cut.pieces[i].piece;
+    const std::string& name = cut.table->tensors[piece.tensor].spec.name;
+    const std::optional<std::uint32_t> index = architecture->tensor_named(name);
+    FRESHET_CHECK(index.has_value());
+    const PieceRecord& record = header.records[i];
+    const ShardKey store{header.versions[record.store], cut.rank, cut.ranks};
+    std::uint64_t chunk = cut.first_chunks[i];
+    for (std::uint64_t at = 0; at < piece.bytes(); ++chunk) {
+      const ByteRange range{.offset = record.offset + at, .bytes = std::min(kChunkBytes, piece.bytes() - at)};
+      if (batch_bytes + range.bytes > batch_bytes_max) FRESHET_TRY(send());
+      FRESHET_ASSIGN(std::vector<std::byte> bytes, job_.folders->read(store, std::span(&range, 1), ShardKind::own));
+      if (bytes.size() != range.bytes || digest_of(bytes) != header.digests[chunk]) {
+        return fail(Code::corrupt, format("{}: the bytes of tensor {} do not match their digest",
+                                          to_string(header.model, store), name));
+      }
+      held.push_back(std::move(bytes));
+      for (TensorPart& part : parts_of_piece(piece, at, held.back(), *index)) {
+        batch.push_back(std::move(part));
+      }
+      batch_bytes += range.bytes;
+      at += range.bytes;
+    }
+  }
+  return send();
 }
 
 void Bringer::run() {

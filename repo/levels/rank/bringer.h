@@ -11,7 +11,6 @@
 
 #include "core/base/mutex.h"
 #include "core/base/result.h"
-#include "repo/levels/part_bringer.h"
 #include "repo/levels/rank/job.h"
 #include "repo/levels/restart/question.h"
 #include "repo/part_puts.h"
@@ -36,7 +35,9 @@ class Bringer {
 
   /// Rank 0 asks this rank for its part; of two requests, the newer one counts.
   void take_request(const Question& request) FRESHET_EXCLUDES(mutex_);
-  /// On the calling thread. Opens the repository, the first time.
+  /// On the calling thread: brings what this rank stores of these tensors (indices of the table, ascending), each chunk
+  /// proved. Opens the repository, the first time. corrupt: a shard here is damaged. cancelled after end(). Errors as
+  /// PartPuts::put_parts().
   Status bring(const Version& version, std::uint64_t step, const PutToken& token,
                std::span<const std::uint32_t> tensors);
 
@@ -46,12 +47,12 @@ class Bringer {
   std::optional<std::uint64_t> step_of_sending(const ShardKey& key) const FRESHET_EXCLUDES(mutex_);
 
  private:
-  Result<PartBringer*> opened();
+  Result<Repository*> repository();
   void run() FRESHET_EXCLUDES(mutex_);
 
   const Job& job_;
   Pace pace_;
-  std::optional<PartBringer> parts_;  ///< bring()'s.
+  std::shared_ptr<Repository> repository_;  ///< bring()'s.
   mutable Mutex mutex_;
   CondVar changed_;
   std::optional<Question> request_ FRESHET_GUARDED_BY(mutex_);
