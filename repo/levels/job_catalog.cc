@@ -139,10 +139,6 @@ Result<std::vector<LineageRow>> JobCatalog::lineage(const VersionName& name) con
   return rows;
 }
 
-Result<std::vector<std::string>> JobCatalog::pins(const VersionName&) const { return std::vector<std::string>(); }
-
-Result<std::vector<Alias>> JobCatalog::aliases(const std::string&) const { return std::vector<Alias>(); }
-
 Result<VerifyReport> JobCatalog::verify(const std::optional<VersionName>& name, const Progress&) const {
   std::optional<VersionName> only;
   if (name) {

@@ -32,8 +32,8 @@ class JobCatalog final : public VersionCatalog {
   Result<VersionRecord> get(const VersionName& name) const override;
   Result<std::vector<OwnerRow>> owners(const VersionName& name) const override;
   Result<std::vector<LineageRow>> lineage(const VersionName& name) const override;
-  Result<std::vector<std::string>> pins(const VersionName& name) const override;
-  Result<std::vector<Alias>> aliases(const std::string& model) const override;
+  Result<std::vector<std::string>> pins(const VersionName&) const override { return std::vector<std::string>(); }
+  Result<std::vector<Alias>> aliases(const std::string&) const override { return std::vector<Alias>(); }
   /// RestingCheckpoints::verify(): of own shards, copies and parity.
   Result<VerifyReport> verify(const std::optional<VersionName>& name, const Progress& progress) const override;
 

@@ -31,7 +31,7 @@ class RebuildingSource final : public ShardSource {
   Bytes head(const Holder& holder, std::uint32_t ranks) override {
     if (holder.kind == ShardKind::stored) return answer(external_->head(holder.version));
     const Rebuilt* rebuilt = find(holder);
-    return rebuilt == nullptr ? folders_.head(holder, ranks) : Bytes(group::Answer(rebuilt->head));
+    return rebuilt == nullptr ? folders_.head(holder, ranks) : answer(rebuilt->head);
   }
   Bytes table(std::uint32_t holder, const Digest& digest) override {
     if (external_ != nullptr) {
@@ -51,7 +51,7 @@ class RebuildingSource final : public ShardSource {
       const auto* from = rebuilt->payload.data() + range.offset;
       bytes.insert(bytes.end(), from, from + range.bytes);
     }
-    return done(group::Answer(std::move(bytes)));
+    return done(answer(std::move(bytes)));
   }
 
  private:
@@ -60,9 +60,6 @@ class RebuildingSource final : public ShardSource {
     std::vector<std::byte> payload;
   };
 
-  static Bytes answer(Result<std::vector<std::byte>> bytes) {
-    return bytes ? Bytes(group::Answer(*std::move(bytes))) : fail(std::move(bytes).error());
-  }
   /// What the plan asks for; tells the planner how it went.
   void rebuild(const RestartPlan& plan, RestartPlanner& planner) {
     std::vector<BadShard> bad;

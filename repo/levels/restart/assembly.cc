@@ -45,8 +45,7 @@ struct ShardedVersion::Batch {
 Result<ShardHeader> read_head(ShardSource& source, const Holder& holder, std::uint32_t ranks) {
   FRESHET_ASSIGN(const group::Answer bytes, source.head(holder, ranks));
   FRESHET_ASSIGN(ShardHeader header, decode_shard_head(bytes.bytes()));
-  const ShardKey wanted{.version = holder.version, .rank = holder.shard_rank, .ranks = ranks};
-  if (header.key != wanted || header.parity.has_value() != (holder.kind == ShardKind::parity)) {
+  if (header.key != holder.key(ranks) || header.parity.has_value() != (holder.kind == ShardKind::parity)) {
     return fail(Code::corrupt, format("rank {} answered with another shard's head", holder.holder));
   }
   return header;
@@ -59,6 +58,11 @@ BadShard bad_at(const Holder& holder, std::string_view why) {
                          holder.kind == ShardKind::parity ? "parity" : "shard", holder.shard_rank, holder.holder, why)};
 }
 
+ShardSource::Bytes ShardSource::answer(Result<std::vector<std::byte>> bytes) {
+  if (!bytes) return fail(std::move(bytes).error());
+  return group::Answer(*std::move(bytes));
+}
+
 std::unique_ptr<ShardSource::Pending> ShardSource::done(Bytes bytes) {
   struct Done final : Pending {
     explicit Done(Bytes result) : result_(std::move(result)) {}
@@ -69,27 +73,20 @@ std::unique_ptr<ShardSource::Pending> ShardSource::done(Bytes bytes) {
 }
 
 ShardSource::Bytes FolderSource::head(const Holder& holder, std::uint32_t ranks) {
-  FRESHET_ASSIGN(
-      std::vector<std::byte> bytes,
-      folders_.read_head({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks}, holder.kind));
-  return group::Answer(std::move(bytes));
+  return answer(folders_.read_head(holder.key(ranks), holder.kind));
 }
 
 ShardSource::Bytes FolderSource::table(std::uint32_t, const Digest& digest) {
-  FRESHET_ASSIGN(std::vector<std::byte> bytes, folders_.read_table(digest));
-  return group::Answer(std::move(bytes));
+  return answer(folders_.read_table(digest));
 }
 
 std::unique_ptr<ShardSource::Pending> FolderSource::read(const Holder& holder, std::uint32_t ranks,
                                                          std::vector<ByteRange> ranges) {
-  auto bytes =
-      folders_.read({.version = holder.version, .rank = holder.shard_rank, .ranks = ranks}, ranges, holder.kind);
-  return done(bytes ? Bytes(group::Answer(*std::move(bytes))) : fail(std::move(bytes).error()));
+  return done(answer(folders_.read(holder.key(ranks), ranges, holder.kind)));
 }
 
 bool FolderSource::read_into(const Holder& holder, std::uint32_t ranks, std::span<const PlacedRange> ranges) {
-  const ShardKey key{.version = holder.version, .rank = holder.shard_rank, .ranks = ranks};
-  return static_cast<bool>(folders_.read_into(key, ranges, holder.kind));
+  return static_cast<bool>(folders_.read_into(holder.key(ranks), ranges, holder.kind));
 }
 
 Duration Pace::before(std::uint64_t bytes) {

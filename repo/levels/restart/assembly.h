@@ -37,6 +37,7 @@ class ShardSource {
     virtual Bytes wait() = 0;
   };
   virtual std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) = 0;
+  static Bytes answer(Result<std::vector<std::byte>> bytes);
   /// A read that ended.
   static std::unique_ptr<Pending> done(Bytes bytes);
   /// Reads into place what this process's own files have. False: they do not, or it cannot be read; then the places

@@ -23,10 +23,8 @@ class AskedBytes final : public ShardSource::Pending {
 }  // namespace
 
 ShardSource::Bytes GroupSource::head(const Holder& holder, std::uint32_t ranks) {
-  const Question question{.kind = Question::Kind::head,
-                          .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
-                          .in_memory = holder.in_memory,
-                          .of = holder.kind};
+  const Question question{
+      .kind = Question::Kind::head, .key = holder.key(ranks), .in_memory = holder.in_memory, .of = holder.kind};
   return group_.ask(holder.holder, encode(question)).wait(patience_);
 }
 
@@ -38,7 +36,7 @@ ShardSource::Bytes GroupSource::table(std::uint32_t holder, const Digest& digest
 std::unique_ptr<ShardSource::Pending> GroupSource::read(const Holder& holder, std::uint32_t ranks,
                                                         std::vector<ByteRange> ranges) {
   const Question question{.kind = Question::Kind::read,
-                          .key = {.version = holder.version, .rank = holder.shard_rank, .ranks = ranks},
+                          .key = holder.key(ranks),
                           .in_memory = holder.in_memory,
                           .ranges = std::move(ranges),
                           .of = holder.kind};

@@ -51,6 +51,7 @@ struct Holder {
   std::uint32_t holder = 0;
   bool in_memory = false;
   ShardKind kind = ShardKind::own;
+  ShardKey key(std::uint32_t ranks) const { return {.version = version, .rank = shard_rank, .ranks = ranks}; }
   auto operator<=>(const Holder&) const = default;
 };
 
