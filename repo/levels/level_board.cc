@@ -30,10 +30,6 @@ Result<LevelNote> decode_level_note(Bytes bytes) {
   return note;
 }
 
-std::size_t LevelBoard::parts(Level level) const {
-  return level == Level::external ? 1 : options_.ranks;  // Rank 0 alone says so.
-}
-
 std::optional<Level> LevelBoard::level_after(Level level) const {
   const auto at = std::ranges::upper_bound(options_.levels, level);
   return at == options_.levels.end() ? std::nullopt : std::optional(*at);
@@ -72,7 +68,7 @@ void LevelBoard::take_said(VersionNumber version, Level level, std::uint32_t ran
   if (note.error && !state.error) {
     state.error = options_.ranks == 1 ? *note.error : Error(*note.error).with_context(format("rank {}", rank));
   }
-  if (state.said.size() < parts(level)) return;
+  if (level != Level::external && state.said.size() < options_.ranks) return;  // Rank 0 alone brings a version there.
   state.said.clear();
   if (level == Level::memory) newest_captured_ = std::max(newest_captured_, version);
   if (level != Level::memory) ways_.at(level).running.reset();

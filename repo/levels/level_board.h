@@ -68,7 +68,6 @@ class LevelBoard {
     std::optional<VersionNumber> running;
     std::set<VersionNumber> waiting;
   };
-  std::size_t parts(Level level) const;
   std::optional<Level> level_after(Level level) const;
   void take_said(VersionNumber version, Level level, std::uint32_t rank, const LevelNote& note,
                  std::vector<LevelNote>& out);

@@ -89,19 +89,15 @@ bool FolderSource::read_into(const Holder& holder, std::uint32_t ranks, std::spa
   return static_cast<bool>(folders_.read_into(holder.key(ranks), ranges, holder.kind));
 }
 
-Duration Pace::before(std::uint64_t bytes) {
-  if (bytes_per_second_ == 0) return Duration::zero();
-  const Time now = clock_.now();
-  free_at_ = std::max(free_at_, now);
-  const Duration wait = free_at_ - now;
-  const double seconds = static_cast<double>(bytes) / static_cast<double>(bytes_per_second_);
-  free_at_ += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-  return wait;
-}
-
 Status Pace::wait_for(std::uint64_t bytes, const std::function<bool()>& stop) {
   constexpr Duration kNap = std::chrono::milliseconds(50);
-  for (Duration left = before(bytes); left > Duration::zero(); left -= kNap) {
+  if (bytes_per_second_ == 0) return {};
+  const Time now = clock_.now();
+  free_at_ = std::max(free_at_, now);
+  Duration left = free_at_ - now;
+  const double seconds = static_cast<double>(bytes) / static_cast<double>(bytes_per_second_);
+  free_at_ += std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  for (; left > Duration::zero(); left -= kNap) {
     if (stop && stop()) return fail(Code::cancelled, "stopped");
     std::this_thread::sleep_for(std::min(left, kNap));
   }
