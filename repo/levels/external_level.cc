@@ -74,7 +74,7 @@ Status ExternalLevel::learn_newest() {
   if (stored.empty()) return {};
   FRESHET_ASSIGN(VersionRecord record, repository_->get({model_, stored.back().version.number}));
   const std::size_t tensors = record.manifest.architecture->tensors().size();
-  newest_ = {.manifest = std::move(record.manifest), .writers = std::vector<std::optional<Version>>(tensors)};
+  newest_ = Newest{std::move(record.manifest), std::vector<std::optional<Version>>(tensors)};
   return {};
 }
 
@@ -140,7 +140,7 @@ Status ExternalLevel::note_stored(Draft&& draft, const VersionName& name, const 
     return fail(Code::failed_precondition, format("another job writes {}: version {} is {} in the repository", model_,
                                                   draft.manifest.name.number, name.number));
   }
-  newest_ = {.manifest = std::move(draft.manifest), .writers = {}};
+  newest_ = Newest{std::move(draft.manifest), {}};
   for (const std::uint32_t tensor : draft.in_table) newest_->writers.emplace_back(version.writers()[tensor]);
   learned_ = true;
   return {};

@@ -167,7 +167,8 @@ Result<ImageChunks> image_of_shard(const ShardHeader& header, std::span<const St
 
 Result<ImageChunks> image_of_payload(const ShardHeader& newer, std::span<const StoredPiece> pieces,
                                      const Holder& holder, std::uint64_t payload_bytes) {
-  ImageMaker image({{holder.version, holder}});
+  const std::map<Version, Holder> only = {{holder.version, holder}};
+  ImageMaker image(only);
   std::size_t digest = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const bool is_here = newer.versions[newer.records[i].store] == holder.version;
