@@ -108,7 +108,7 @@ TEST(Doctor, HasALineForEveryCheck) {
   }
   EXPECT_THAT(checks, testing::ElementsAre("vector_code", "memory_lock", "huge_pages", "shared_memory",
                                            "host_directory", "directory", "tier_reader", "tier_kernel", "tiers", "ucx",
-                                           "cuda", "nccl", "redis", "ceph", "s3", "gnuplot"));
+                                           "cuda", "nccl", "redis", "ceph", "s3"));
 }
 
 TEST(Doctor, FitsAHundredColumnsAndSaysWhatIsNotBuilt) {
