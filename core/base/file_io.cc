@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <span>
 
@@ -47,7 +48,7 @@ Status read_at(int file, MutableBytes out, std::uint64_t offset, std::string_vie
 
 Status write_all(int file, Bytes bytes, std::string_view name) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    const ssize_t written = ::write(file, bytes.data(), std::min(bytes.size(), kWriteBytesMax));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return fail_errno(errno, format("write {}", name));
     bytes = bytes.subspan(static_cast<std::size_t>(written));

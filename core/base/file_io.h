@@ -37,6 +37,10 @@ Result<std::size_t> read_up_to(int file, MutableBytes out, std::uint64_t offset,
 /// All of them; `cut_short` where the file ends before.
 Status read_at(int file, MutableBytes out, std::uint64_t offset, std::string_view name, Code cut_short = Code::corrupt);
 
+/// What one call writes at most. Linux keeps what one call writes in as large pieces of memory as it finds, and free
+/// memory in pieces of megabytes is often memory that a virtual machine gave back to its host: there, files written by
+/// calls of 8 MB took three times as long (benchmarks/large_file/README.md).
+inline constexpr std::size_t kWriteBytesMax = std::size_t{256} << 10;
 /// All of them, where the file stands.
 Status write_all(int file, Bytes bytes, std::string_view name);
 
