@@ -57,6 +57,22 @@ struct LineageRow {
   bool retired = false;
 };
 
+/// A model that has versions which are not retired.
+struct ModelRow {
+  std::string model;
+  std::uint64_t versions = 0;  ///< Without retired ones.
+  VersionNumber newest = 0;
+  std::optional<double> quality;  ///< Of the newest.
+
+  bool operator==(const ModelRow&) const = default;
+  /// Another version, newer than those before it.
+  void add(VersionNumber number, const std::optional<double>& its_quality) {
+    ++versions;
+    newest = number;
+    quality = its_quality;
+  }
+};
+
 struct OwnerRow {
   std::string tensor;
   VersionName owner;  ///< The owner's name if the owner is stored here; otherwise number 0 and model "".
@@ -185,7 +201,9 @@ class VersionCatalog {
  public:
   virtual ~VersionCatalog() = default;
 
-  virtual Result<std::vector<std::string>> models() const = 0;
+  virtual Result<std::vector<ModelRow>> model_rows() const = 0;  ///< By name.
+  /// Their names.
+  Result<std::vector<std::string>> models() const;
   virtual Result<std::vector<LineageRow>> versions(const std::string& model) const = 0;  ///< Ascending.
   /// Number 0: the newest. The message of not_found names the versions that exist.
   virtual Result<VersionRecord> get(const VersionName& name) const = 0;

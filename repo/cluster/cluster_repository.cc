@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -111,13 +112,21 @@ Result<std::unique_ptr<ClusterRepository>> ClusterRepository::open(const Placeme
 
 Placement ClusterRepository::placement() const { return impl_->view()->placement; }
 
-Result<std::vector<std::string>> ClusterRepository::models() const {
-  std::set<std::string> all;
-  for (auto& models : ask_all(*impl_->view(), [](ProviderRepository& at) { return at.models(); })) {
-    if (!models) return fail(models.error());
-    all.insert(models->begin(), models->end());
+Result<std::vector<ModelRow>> ClusterRepository::model_rows() const {
+  std::map<std::string, ModelRow> all;
+  for (auto& rows : ask_all(*impl_->view(), [](ProviderRepository& at) { return at.model_rows(); })) {
+    if (!rows) return fail(rows.error());
+    for (ModelRow& row : *rows) {
+      const auto [at, is_first] = all.try_emplace(row.model, row);
+      if (is_first) continue;
+      const std::uint64_t versions = at->second.versions + row.versions;
+      if (row.newest > at->second.newest) at->second = std::move(row);
+      at->second.versions = versions;
+    }
   }
-  return std::vector<std::string>(all.begin(), all.end());
+  std::vector<ModelRow> rows;
+  for (auto& [model, row] : all) rows.push_back(std::move(row));
+  return rows;
 }
 
 Result<std::vector<LineageRow>> ClusterRepository::versions(const std::string& model) const {

@@ -63,7 +63,7 @@ class ClusterRepository final : public Repository, private PartPuts {
   Result<std::vector<ContributorRow>> contributors(const VersionName& name) const override;
   Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
   Result<MatchAnswer> match(const MatchQuery& query) override;
-  Result<std::vector<std::string>> models() const override;
+  Result<std::vector<ModelRow>> model_rows() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
   Status pin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) override;
   Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms = {}) override;

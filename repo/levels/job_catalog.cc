@@ -101,10 +101,16 @@ Result<JobCatalog::Entries::const_iterator> JobCatalog::find(const VersionName& 
   return fail(Code::not_found, format("there is no checkpoint {}; there are versions {}", to_string(name), there));
 }
 
-Result<std::vector<std::string>> JobCatalog::models() const {
-  std::vector<std::string> names;
-  for (const auto& [name, entries] : models_) names.push_back(name);
-  return names;
+Result<std::vector<ModelRow>> JobCatalog::model_rows() const {
+  std::vector<ModelRow> rows;
+  for (const auto& [model, entries] : models_) {
+    ModelRow row{.model = model};
+    for (const auto& [number, entry] : entries) {
+      if (!entry.row.retired) row.add(number, entry.row.quality);
+    }
+    if (row.versions > 0) rows.push_back(std::move(row));
+  }
+  return rows;
 }
 
 Result<std::vector<LineageRow>> JobCatalog::versions(const std::string& model) const {

@@ -26,7 +26,7 @@ class JobCatalog final : public VersionCatalog {
   /// not_found: one of these is not a folder, or none of them holds a checkpoint, not even a damaged one.
   static Result<std::unique_ptr<JobCatalog>> open(std::vector<std::string> folders);
 
-  Result<std::vector<std::string>> models() const override;
+  Result<std::vector<ModelRow>> model_rows() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
   /// corrupt where no shard of the version can be read.
   Result<VersionRecord> get(const VersionName& name) const override;

@@ -144,13 +144,28 @@ Result<std::unique_ptr<ProviderRepository>> ProviderRepository::open(std::unique
   return repository;
 }
 
-Result<std::vector<std::string>> LocalRepository::models() const {
-  const MutexLock lock(impl_->known.mutex);
+Result<std::vector<std::string>> VersionCatalog::models() const {
+  FRESHET_ASSIGN(std::vector<ModelRow> rows, model_rows());
   std::vector<std::string> names;
+  names.reserve(rows.size());
+  for (ModelRow& row : rows) names.push_back(std::move(row.model));
+  return names;
+}
+
+Result<std::vector<ModelRow>> LocalRepository::model_rows() const {
+  const MutexLock lock(impl_->known.mutex);
+  std::vector<ModelRow> rows;
+  rows.reserve(impl_->known.catalog.models().size());
   for (const auto& [model, versions] : impl_->known.catalog.models()) {
-    if (Catalog::newest(versions)) names.push_back(model);
+    ModelRow row;
+    for (const auto& [number, entry] : versions) {
+      if (entry.row == nullptr || !entry.row->retired) row.add(number, entry.row ? entry.row->quality : std::nullopt);
+    }
+    if (row.versions == 0) continue;
+    row.model = model;
+    rows.push_back(std::move(row));
   }
-  return impl_->if_current(std::move(names));
+  return impl_->if_current(std::move(rows));
 }
 
 Result<VersionNumber> LocalRepository::latest(const std::string& model) const {

@@ -101,7 +101,7 @@ class LocalRepository final : public ProviderRepository {
   Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override;
   Result<MatchAnswer> match(const MatchQuery& query) override;
   void prepare_match() override;
-  Result<std::vector<std::string>> models() const override;
+  Result<std::vector<ModelRow>> model_rows() const override;
   Result<std::vector<LineageRow>> versions(const std::string& model) const override;
   Status pin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
   Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override;

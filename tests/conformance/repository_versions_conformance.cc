@@ -50,6 +50,21 @@ TEST_P(RepositoryConformance, WhatWasPutIsThere) {
   expect_sound();
 }
 
+TEST_P(RepositoryConformance, AModelsRowIsOfItsNewestVersionThatIsNotRetired) {
+  const TestVersion first = stored(version("net"), {.quality = 0.5});
+  const TestVersion second = stored(version("net", &first, {0}));
+  stored(version("other"), {.quality = 0.25});
+  const auto rows = repository().model_rows();
+  ASSERT_TRUE(rows) << rows.error().message();
+  ASSERT_EQ(rows->size(), 2u);
+  EXPECT_EQ(rows->at(0), (ModelRow{.model = "net", .versions = 2, .newest = 2, .quality = {}}));
+  EXPECT_EQ(rows->at(1), (ModelRow{.model = "other", .versions = 1, .newest = 1, .quality = 0.25}));
+  ASSERT_TRUE(repository().retire(second.manifest.name, {}));
+  ASSERT_TRUE(repository().retire({.model = "other", .number = 1}, {}));
+  const std::vector<ModelRow> left = {{.model = "net", .versions = 1, .newest = 1, .quality = 0.5}};
+  EXPECT_EQ(repository().model_rows().value(), left);
+}
+
 TEST_P(RepositoryConformance, OnlyWhatIsNotStoredIsAskedFor) {
   const TestVersion first = stored(version("net"));
   const TestVersion second = version("net", &first, {1, 3});

@@ -57,60 +57,67 @@ std::string quality_text(const std::optional<double>& quality) { return quality 
 
 /// A line of the models' list.
 struct ListedModel {
-  std::string model;
-  std::size_t live = 0;
-  LineageRow newest;
-  LineageRow best;              ///< With a metric alone.
+  ModelRow row;
+  VersionNumber best = 0;       ///< With a metric alone.
   std::optional<double> value;  ///< The best one's.
 };
 
-/// Not set: the model has no version that is to be listed.
-Result<std::optional<ListedModel>> listed_model(const VersionCatalog& repository, const std::string& model,
-                                                const ListingsArguments& arguments) {
-  FRESHET_ASSIGN(std::vector<LineageRow> versions, chosen_versions(repository, model, arguments.tags));
-  std::erase_if(versions, [](const LineageRow& row) { return row.retired; });
-  ListedModel listed{.model = model};
-  if (arguments.metric.chosen()) {
-    FRESHET_ASSIGN(MeasuredRows rows, measured(repository, arguments.metric, versions));
-    versions = std::move(rows.rows);
-    for (std::size_t at = 0; at < versions.size(); ++at) {
-      if (!arguments.metric.better(rows.values[at], listed.value)) continue;
-      listed.value = rows.values[at];
-      listed.best = versions[at];
+/// Of the models those that have versions to be listed.
+Result<std::vector<ListedModel>> listed_models(const VersionCatalog& repository, const ListingsArguments& arguments) {
+  FRESHET_ASSIGN(std::vector<ModelRow> rows, repository.model_rows());
+  std::vector<ListedModel> all;
+  all.reserve(rows.size());
+  for (ModelRow& row : rows) all.push_back({.row = std::move(row)});
+  if (arguments.tags.empty() && !arguments.metric.chosen()) return all;
+  for (ListedModel& listed : all) {
+    FRESHET_ASSIGN(std::vector<LineageRow> versions, chosen_versions(repository, listed.row.model, arguments.tags));
+    std::erase_if(versions, [](const LineageRow& row) { return row.retired; });
+    if (arguments.metric.chosen()) {
+      FRESHET_ASSIGN(MeasuredRows measured_rows, measured(repository, arguments.metric, versions));
+      versions = std::move(measured_rows.rows);
+      for (std::size_t at = 0; at < versions.size(); ++at) {
+        if (!arguments.metric.better(measured_rows.values[at], listed.value)) continue;
+        listed.value = measured_rows.values[at];
+        listed.best = versions[at].version.number;
+      }
     }
+    listed.row.versions = versions.size();
+    if (versions.empty()) continue;
+    listed.row.newest = versions.back().version.number;
+    listed.row.quality = versions.back().quality;
   }
-  if (versions.empty()) return std::optional<ListedModel>();
-  listed.live = versions.size();
-  listed.newest = std::move(versions.back());
-  return std::optional<ListedModel>(std::move(listed));
+  std::erase_if(all, [](const ListedModel& listed) { return listed.row.versions == 0; });
+  if (arguments.metric.chosen()) {
+    std::ranges::stable_sort(
+        all, [&](const ListedModel& a, const ListedModel& b) { return arguments.metric.better(a.value, b.value); });
+  }
+  return all;
 }
 
 Result<ExitCode> list_models(Program& program, const VersionCatalog& repository, const ListingsArguments& arguments) {
   const MetricChoice& metric = arguments.metric;
-  FRESHET_ASSIGN(const std::vector<std::string> models, repository.models());
-  std::vector<ListedModel> all;
-  for (const std::string& model : models) {
-    FRESHET_ASSIGN(std::optional<ListedModel> listed, listed_model(repository, model, arguments));
-    if (listed) all.push_back(*std::move(listed));
-  }
-  std::ranges::stable_sort(all,
-                           [&](const ListedModel& a, const ListedModel& b) { return metric.better(a.value, b.value); });
-
+  FRESHET_ASSIGN(std::vector<ListedModel> all, listed_models(repository, arguments));
   std::vector<std::vector<std::string>> rows = {{"MODEL", "VERSIONS", "NEWEST", "QUALITY"}};
   if (metric.chosen()) rows.front().insert(rows.front().end(), {"BEST", printable(metric.name)});
-  for (const ListedModel& one : all) {
-    const VersionName& newest = one.newest.version;
-    rows.push_back({one.model, format("{}", one.live), to_string(newest), quality_text(one.newest.quality)});
-    Json line = {{"model", one.model},
-                 {"versions", one.live},
-                 {"newest", newest.number},
-                 {"quality", quality_json(one.newest.quality)}};
-    if (metric.chosen()) {
-      rows.back().insert(rows.back().end(), {one.value ? to_string(one.best.version) : "-", quality_text(one.value)});
-      line["best"] = one.value ? Json(one.best.version.number) : Json();
-      line["metric"] = quality_json(one.value);
+  for (ListedModel& one : all) {
+    ModelRow& row = one.row;
+    if (program.out.json) {
+      Json line = {{"model", row.model},
+                   {"versions", row.versions},
+                   {"newest", row.newest},
+                   {"quality", quality_json(row.quality)}};
+      if (metric.chosen()) {
+        line["best"] = one.value ? Json(one.best) : Json();
+        line["metric"] = quality_json(one.value);
+      }
+      FRESHET_TRY(program.out.emit(line, ""));
+      continue;
     }
-    if (program.out.json) FRESHET_TRY(program.out.emit(line, ""));
+    const auto name_of = [&](VersionNumber number) { return to_string(VersionName{row.model, number}); };
+    std::string newest = name_of(row.newest);
+    std::string best = one.value ? name_of(one.best) : "-";
+    rows.push_back({std::move(row.model), format("{}", row.versions), std::move(newest), quality_text(row.quality)});
+    if (metric.chosen()) rows.back().insert(rows.back().end(), {std::move(best), quality_text(one.value)});
   }
   if (!program.out.json) FRESHET_TRY(program.out.write(table(rows) + "\n"));
   return ExitCode::done;

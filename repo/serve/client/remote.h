@@ -75,7 +75,7 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
     return call<AskContributors>(name);
   }
   Result<VersionDiff> diff(const VersionName& a, const VersionName& b) const override { return call<AskDiff>(a, b); }
-  Result<std::vector<std::string>> models() const override { return call<AskModels>(); }
+  Result<std::vector<ModelRow>> model_rows() const override { return call<AskModels>(); }
   Result<std::vector<LineageRow>> versions(const std::string& model) const override { return call<AskVersions>(model); }
   Status pin(const VersionName& name, const std::string& by, const PinTerms& terms) override;
   Status unpin(const VersionName& name, const std::string& by, const PinTerms& terms) override {

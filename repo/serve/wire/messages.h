@@ -28,7 +28,7 @@
 
 namespace freshet::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 4;
+inline constexpr std::uint32_t kProtocolVersion = 5;
 
 /// A manifest and an architecture, the largest of both, and what else a message says.
 inline constexpr std::size_t kMessageBytesMax = std::size_t{192} << 20;

@@ -314,7 +314,7 @@ struct AskCommonAncestor : Call<&Repository::mrca> {};
 struct AskDescendants : Call<&Repository::descendants> {};
 struct AskContributors : Call<&Repository::contributors> {};
 struct AskDiff : Call<&Repository::diff> {};
-struct AskModels : Call<&Repository::models> {};
+struct AskModels : Call<&Repository::model_rows> {};
 struct AskVersions : Call<&Repository::versions> {};
 struct AskStat : Call<&Repository::stat> {};
 struct AskVerify {

@@ -74,6 +74,7 @@ void fields(rpc::Like<BroughtPart> auto& part, auto& v) { v(part.object, part.by
 void fields(rpc::Like<BroughtTensor> auto& tensor, auto& v) { v(tensor.tensor, tensor.parts); }
 
 void fields(rpc::Like<OwnerRow> auto& row, auto& v) { v(row.tensor, row.owner, row.segment, row.bytes); }
+void fields(rpc::Like<ModelRow> auto& row, auto& v) { v(row.model, row.versions, row.newest, row.quality); }
 void fields(rpc::Like<LineageRow> auto& row, auto& v) {
   v(row.version, row.ancestor, row.inherited_bytes, row.own_bytes, row.quality, row.retired);
 }

@@ -76,8 +76,8 @@ class LinkedRepository : public ProviderRepository, private PartPuts {
   Result<MatchAnswer> match(const MatchQuery& query) override {
     return call([&] { return inner_.match(query); });
   }
-  Result<std::vector<std::string>> models() const override {
-    return call([&] { return inner_.models(); });
+  Result<std::vector<ModelRow>> model_rows() const override {
+    return call([&] { return inner_.model_rows(); });
   }
   Result<std::vector<LineageRow>> versions(const std::string& model) const override {
     return call([&] { return inner_.versions(model); });
