@@ -29,13 +29,14 @@ Result<std::string> ScratchFolder::folder(const std::string& name) const {
 
 Result<UpdateTimes> update(PublisherPeer& publisher, SubscriberPeer& subscriber, std::uint64_t named_tensors) {
   UpdateTimes times;
-  FRESHET_ASSIGN(times.published, publisher.publish(named_tensors));
+  FRESHET_ASSIGN(times.published, publisher.begin_publish(named_tensors));
   auto swapped = subscriber.wait_for(times.published.version);
   if (!swapped) {
     const auto why = subscriber.ask("error");
     return fail(Error(swapped.error()).with_context(why ? *why : std::string("the subscriber")));
   }
   times.swapped = *swapped;
+  FRESHET_TRY(publisher.finish_publish(times.published));
   const auto ms_since_start = [&](std::int64_t ns) { return static_cast<double>(ns - times.published.start_ns) / 1e6; };
   times.blocked_ms = ms_since_start(times.published.returned_ns);
   times.committed_ms = ms_since_start(times.published.committed_ns);

@@ -87,6 +87,7 @@ class PublisherRole {
     return obey({{"step", [this](Words& words) { return step(words); }},
                  {"rewrite", [this](Words& words) { return rewrite(words); }},
                  {"publish", [this](Words& words) { return publish(words); }},
+                 {"committed", [this](Words&) { return committed(); }},
                  {"save", [this](Words& words) { return save(words); }},
                  {"rollback", [this](Words& words) { return rollback(words); }},
                  {"release", [this](Words&) { return release(); }},
@@ -122,18 +123,24 @@ class PublisherRole {
         .step = ++step_, .changed = tensors == 0 ? Changed::all() : Changed::only(std::move(named)), .sync = sync_};
     const std::int64_t start_ns = monotonic_ns();
     FRESHET_ASSIGN(const PublishReceipt receipt, publisher_->publish(model_->views(), std::move(options)));
-    const std::int64_t returned_ns = monotonic_ns();
-    FRESHET_ASSIGN(const CommitReport report, publisher_->wait_committed(receipt.version, std::chrono::seconds(60)));
-    return format("{} {} {} {} {}", receipt.version, start_ns, returned_ns, start_ns + report.capture_to_commit.count(),
-                  report.changed_bytes);
+    published_ = receipt.version;
+    published_ns_ = start_ns;
+    return format("{} {} {}", receipt.version, start_ns, monotonic_ns());
+  }
+
+  /// Of what was published last.
+  Result<std::string> committed() {
+    if (writer_) return format("{} {}", published_ns_, model_->bytes());
+    FRESHET_ASSIGN(const CommitReport report, publisher_->wait_committed(published_, std::chrono::seconds(60)));
+    return format("{} {}", published_ns_ + report.capture_to_commit.count(), report.changed_bytes);
   }
 
   /// The training waits for the file.
   Result<std::string> write_file() {
     const std::int64_t start_ns = monotonic_ns();
     FRESHET_TRY(writer_->write(++step_, model_->views()));
-    const std::int64_t written_ns = monotonic_ns();
-    return format("{} {} {} {} {}", step_, start_ns, written_ns, written_ns, model_->bytes());
+    published_ns_ = monotonic_ns();
+    return format("{} {} {}", step_, start_ns, published_ns_);
   }
 
   /// When it began.
@@ -195,6 +202,8 @@ class PublisherRole {
   std::unique_ptr<FolderMirror> mirror_;  ///< Destroyed before the publisher that it follows.
   std::uint64_t step_ = 0;
   bool sync_ = false;
+  VersionNumber published_ = 0;    ///< The last one.
+  std::int64_t published_ns_ = 0;  ///< When publish() was called for it; of a file, when it was written.
 };
 
 class SubscriberRole {

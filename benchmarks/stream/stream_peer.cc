@@ -65,14 +65,24 @@ Status PublisherPeer::rewrite(std::uint64_t seed) {
   return {};
 }
 
-Result<Published> PublisherPeer::publish(std::uint64_t tensors) {
+Result<Published> PublisherPeer::begin_publish(std::uint64_t tensors) {
   FRESHET_ASSIGN(const std::string answer, ask(format("publish {}", tensors)));
   std::istringstream stream(answer);
   Published published;
-  if (!(stream >> published.version >> published.start_ns >> published.returned_ns >> published.committed_ns >>
-        published.changed_bytes)) {
-    return fail(Code::corrupt, format("the publisher said '{}'", answer));
-  }
+  if (stream >> published.version >> published.start_ns >> published.returned_ns) return published;
+  return fail(Code::corrupt, format("the publisher said '{}'", answer));
+}
+
+Status PublisherPeer::finish_publish(Published& published) {
+  FRESHET_ASSIGN(const std::string answer, ask("committed"));
+  std::istringstream stream(answer);
+  if (stream >> published.committed_ns >> published.changed_bytes) return {};
+  return fail(Code::corrupt, format("the publisher said '{}'", answer));
+}
+
+Result<Published> PublisherPeer::publish(std::uint64_t tensors) {
+  FRESHET_ASSIGN(Published published, begin_publish(tensors));
+  FRESHET_TRY(finish_publish(published));
   return published;
 }
 
