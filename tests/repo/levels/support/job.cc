@@ -1,40 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/repo/levels/support/job.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sodium.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <sstream>
 
 #include "core/safetensors/safetensors.h"
 
 namespace freshet::test {
 namespace {
-
-/// A free port below those that the system gives out by itself: no rank's own socket, nor one that connects, can have
-/// it before rank 0 listens there.
-int meeting_port() {
-  std::random_device random;
-  for (int tries = 0; tries < 1000; ++tries) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<std::uint16_t>(10'000 + random() % 20'000));
-    const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool is_free = ::bind(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-    ::close(probe);
-    if (is_free) return ntohs(address.sin_port);
-  }
-  return 0;
-}
 
 std::uint64_t element_bytes(const std::string& dtype) {
   const std::map<std::string, std::uint64_t> sizes = {{"f64", 8}, {"f32", 4}, {"bf16", 2}, {"u8", 1}, {"i64", 8}};
@@ -246,8 +226,6 @@ std::vector<std::string> Job::shards(std::uint32_t rank) const {
       files, {}, [](const std::string& path) { return std::stoull(std::filesystem::path(path).filename().string()); });
   return files;
 }
-
-std::string meeting_address() { return "tcp://127.0.0.1:" + std::to_string(meeting_port()); }
 
 void expect_all_exit(const std::vector<RankRun>& runs, int code) {
   for (const RankRun& run : runs) EXPECT_EQ(run.exit_code(), code);

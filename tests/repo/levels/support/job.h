@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/repo/levels/support/meeting_address.h"
 #include "tests/support/child_process.h"
 #include "tests/support/temporary_folder.h"
 
@@ -66,9 +67,6 @@ class Job {
 void expect_all_exit(const std::vector<RankRun>& runs, int code);
 /// What each rank dumped at its start is what it has to hold.
 void expect_all_hold_what_they_should(const Job& job, const std::vector<RankRun>& runs);
-
-/// "tcp://127.0.0.1:PORT", free.
-std::string meeting_address();
 
 /// A small state with every layout, types of all sizes, empty and scalar tensors.
 std::string mixed_state();
