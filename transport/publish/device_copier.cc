@@ -38,7 +38,7 @@ DeviceCopier::~DeviceCopier() {
 /// Each part of a lane would wait half a minute more for a device that has hung already.
 void DeviceCopier::leak_lanes() {
   log_line(LogLevel::warning,
-           format("publish: copies from a GPU still run after {} ms; their streams, and the memory that they write, "
+           format("copies from a GPU still run after {} ms; their streams, and the memory that they write, "
                   "stay with the driver until the process ends",
                   std::chrono::duration_cast<std::chrono::milliseconds>(end_at_most_).count()));
   static Mutex& mutex = *new Mutex;
@@ -58,7 +58,7 @@ void DeviceCopier::end() {
 Status DeviceCopier::start() {
   {
     MutexLock lock(mutex_);
-    if (ends_) return fail(Code::failed_precondition, "copy from a GPU: the publisher is being closed");
+    if (ends_) return fail(Code::failed_precondition, "copy from a GPU: its owner is being closed");
   }
   if (thread_.joinable()) return {};
   try {
@@ -93,7 +93,7 @@ Result<std::shared_ptr<gpu::Device>> DeviceCopier::device_of(std::int32_t ordina
 }
 
 Result<DeviceLane*> DeviceCopier::lane_of(std::int32_t ordinal) {
-  const auto what = [&] { return format("publish from GPU {}", ordinal); };
+  const auto what = [&] { return format("copy from GPU {}", ordinal); };
   if (const auto found = lanes_.find(ordinal); found != lanes_.end()) return found->second.get();
   if (platform_ == nullptr) {
     auto opened = gpu::open_driver_platform();

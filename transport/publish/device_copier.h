@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The copier of GPUs' memory. issue() queues copies on streams of ours and returns; no thread of the host waits for a
-/// device, except for the copier's own.
+/// The copier of GPUs' memory, for publishers and for checkpoints. issue() queues copies on streams of ours and
+/// returns; no thread of the host waits for a device, except for the copier's own.
 ///
 /// Order, for each stream that a tensor names: our stream waits, on the device, for what that stream has at the call,
 /// then copies. Before issue() returns, that stream waits, on the device, for our copies. So a version has the values

@@ -186,7 +186,7 @@ def test_what_is_refused_names_the_tensor(gpus, pair, more, words):
 def test_device_that_is_not_there(gpus, pair):
     array = GpuArray(gpus, "float32", (100,))
     array.device = 5
-    with pytest.raises(freshet.InvalidArgument, match="publish from GPU 5: this process sees 2 of them"):
+    with pytest.raises(freshet.InvalidArgument, match="copy from GPU 5: this process sees 2 of them"):
         pair[0].publish({"w": array})
 
 

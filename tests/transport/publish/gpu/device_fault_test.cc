@@ -67,7 +67,7 @@ TEST_P(DeviceFaults, NoDriver) {
   view.place = {.memory = MemoryKind::device};
   const auto refused = publisher->publish({{view}}, {});
   EXPECT_EQ(code_of(refused), "unavailable");
-  EXPECT_THAT(words_of(refused), HasSubstr("publish from GPU 0"));
+  EXPECT_THAT(words_of(refused), HasSubstr("copy from GPU 0"));
   EXPECT_THAT(words_of(refused), HasSubstr("libcuda.so.1"));
   view.place = {};
   const auto receipt = publisher->publish({{view}}, {.sync = true});
