@@ -30,13 +30,6 @@ struct OwnTensor {
   std::uint64_t offset = 0;          ///< Where the piece begins in this part.
 };
 
-/// The digests and writers of the pieces that the next version is compared with, by piece.
-struct Baseline {
-  std::vector<Digest> digests;  ///< By chunk.
-  std::vector<Version> writers;
-  std::vector<bool> known;
-};
-
 /// Constant after Checkpointer::open(), except `life`. Any thread.
 struct Job {
   Job(Checkpointer::Options options_given, std::vector<LaidTensor> tensors_given);

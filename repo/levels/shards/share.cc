@@ -13,21 +13,31 @@
 namespace freshet::levels {
 namespace {
 
+constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 
 }  // namespace
 
 Result<ShareMemory> ShareMemory::allocate(std::uint64_t bytes) {
-  const std::uint64_t alignment = bytes >= kHugePage ? kHugePage : kPieceAlignment;
+  const std::uint64_t alignment = bytes >= kHugePage ? kHugePage : kPage;
   const std::uint64_t rounded = (std::max<std::uint64_t>(bytes, 1) + alignment - 1) / alignment * alignment;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
-  if (memory == nullptr) return fail(Code::out_of_space, format("{} bytes of memory for a checkpoint", bytes));
+  const std::uint64_t spare = alignment - kPage;
+  void* const mapped = ::mmap(nullptr, rounded + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return fail(Code::out_of_space, format("{} bytes of memory for a checkpoint", bytes));
+  auto* const begin = static_cast<std::byte*>(mapped);
+  const std::uint64_t past = reinterpret_cast<std::uintptr_t>(mapped) % alignment;
+  const std::uint64_t before = past == 0 ? 0 : alignment - past;
+  if (before > 0) ::munmap(begin, before);
+  if (spare > before) ::munmap(begin + before + rounded, spare - before);
+  ShareMemory memory(begin + before, rounded);
   if (alignment == kHugePage) {
-    [[maybe_unused]] const int advised = ::madvise(memory, rounded, MADV_HUGEPAGE);
+    [[maybe_unused]] const int advised = ::madvise(memory.data(), rounded, MADV_HUGEPAGE);
   }
-  std::memset(memory, 0, rounded);  // Touched now, and not while the loop waits.
-  return ShareMemory(memory);
+  std::memset(memory.data(), 0, rounded);  // Touched now, and not while the loop waits.
+  return memory;
 }
+
+void ShareMemory::Unmap::operator()(std::byte* memory) const { ::munmap(memory, bytes); }
 
 std::uint64_t chunks_of(const ShareCut& cut, std::size_t piece) {
   return cut.first_chunks[piece + 1] - cut.first_chunks[piece];

@@ -4,7 +4,6 @@
 /// A rank's share of a version in memory, while it is captured and until it rests elsewhere.
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -14,18 +13,20 @@
 
 namespace freshet::levels {
 
-/// Memory that was touched. Fixed in size.
+/// Memory that was touched. Fixed in size; whole pages of its own, as a GPU's driver registers them.
 class ShareMemory {
  public:
   static Result<ShareMemory> allocate(std::uint64_t bytes);
   std::byte* data() const { return memory_.get(); }
+  std::uint64_t bytes() const { return memory_.get_deleter().bytes; }  ///< What was asked for, and a little more.
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
+  struct Unmap {
+    std::uint64_t bytes = 0;
+    void operator()(std::byte* memory) const;
   };
-  explicit ShareMemory(std::byte* memory) : memory_(memory) {}
-  std::unique_ptr<std::byte, Free> memory_;
+  ShareMemory(std::byte* memory, std::uint64_t bytes) : memory_(memory, Unmap{bytes}) {}
+  std::unique_ptr<std::byte, Unmap> memory_;
 };
 
 struct Share {
@@ -37,6 +38,13 @@ struct Share {
   std::vector<Digest> digests;
   std::vector<Version> writers;  ///< Of each piece.
   int users = 0;                 ///< Guarded by the checkpointer; 0: it may be written.
+};
+
+/// The digests and writers of the pieces that the next version is compared with, by piece.
+struct Baseline {
+  std::vector<Digest> digests;  ///< By chunk.
+  std::vector<Version> writers;
+  std::vector<bool> known;
 };
 
 /// Copies one piece in and digests its chunks. `from` is as long as the piece.
