@@ -17,6 +17,7 @@ using levels::Level;
 using levels::LevelNote;
 
 constexpr Duration kLastLifePatience = std::chrono::seconds(5);
+constexpr Duration kCopiesPatience = std::chrono::hours(1);  ///< For GPUs, as a restart has for disks.
 
 }  // namespace
 
@@ -42,6 +43,8 @@ Result<VersionNumber> Checkpointer::begin(std::uint64_t step, const std::stop_to
   return impl_->begin(step);
 }
 Status Checkpointer::capture(std::size_t tensor, Bytes held) { return impl_->capture().capture(tensor, held, false); }
+Status Checkpointer::capture(std::span<const Held> held) { return impl_->capture().capture(held); }
+std::shared_ptr<const CheckpointCopies> Checkpointer::copies() const { return impl_->capture().copies(); }
 Status Checkpointer::capture_beside(std::size_t tensor, Bytes held) {
   return impl_->capture().capture(tensor, held, true);
 }
@@ -215,6 +218,7 @@ Result<VersionNumber> Checkpointer::Impl::begin(std::uint64_t step) {
 Result<std::optional<Checkpointer::Restored>> Checkpointer::Impl::restore(std::span<const MutableBytes> held,
                                                                           const levels::RestartChoice& choice) {
   if (capture_.is_under_way()) return fail(Code::failed_precondition, "a version is being captured");
+  FRESHET_TRY(capture_.wait_sealed(kCopiesPatience));
   FRESHET_ASSIGN(levels::Restore::Decided decided, levels::Restore(job_, book_, answers_, held, choice).run());
   if (!restored_) FRESHET_TRY(begin_life(decided, choice));
   restored_ = true;

@@ -46,11 +46,16 @@
 #include "core/base/env.h"
 #include "core/base/result.h"
 #include "core/layout/layout.h"
+#include "repo/levels/terms/checkpoint_copies.h"
 #include "repo/levels/terms/terms.h"
 #include "repo/repository.h"
 #include "transport/security.h"
 
 namespace freshet {
+
+namespace gpu {
+class Platform;
+}
 
 using CheckpointLevel = levels::Level;
 
@@ -108,6 +113,9 @@ class Checkpointer {
     /// when a rank has its bytes, "rebuilding" before each chunk of a shard that is computed from parity.
     std::function<void(std::string_view point, std::uint64_t step)> at_point;
     Env* env = nullptr;  ///< Null: the machine's.
+    /// The GPUs that TensorPlace::device numbers. Null: those of NVIDIA's driver, which the first capture of a tensor
+    /// in a GPU's memory opens.
+    std::shared_ptr<gpu::Platform> gpus;
   };
 
   /// Returns when all ranks have met. Errors; also those of the folder and the repository:
@@ -150,23 +158,41 @@ class Checkpointer {
   struct Captured {
     VersionNumber version = 0;
     Duration blocked{};
-    std::uint64_t bytes = 0;  ///< Changed bytes among those that this rank stores.
+    /// Changed bytes among those that this rank stores; all that it stores, while copies from a GPU run: nobody knows
+    /// yet what changed.
+    std::uint64_t bytes = 0;
   };
   /// Collective: all ranks checkpoint the same steps. Returns the version's number. With `wait` it returns when the
-  /// levels caught up, however long that takes, or when a peer is lost. out_of_space: no memory is free (with `skip`),
-  /// or the folder could not record the version's number. This step then has no checkpoint. A later step may have one.
-  /// unavailable: a peer is lost.
+  /// levels caught up, however long that takes, or when a peer is lost. out_of_space: no memory is free, or two
+  /// versions are not copied from a GPU yet (with `skip`), or the folder could not record the version's number. This
+  /// step then has no checkpoint. A later step may have one. unavailable: a peer is lost.
   Result<VersionNumber> begin(std::uint64_t step, const std::stop_token& stop = {});
   /// Copies one tensor: the part that this rank holds. After the return, the program may change the part.
   Status capture(std::size_t tensor, Bytes held);
+  /// The part of a tensor that this rank holds, and where it lies.
+  struct Held {
+    std::size_t tensor = 0;
+    Bytes bytes;
+    TensorPlace place = {};
+  };
+  /// The same of several tensors, in the host's memory and in GPUs'. What lies in a GPU's memory is copied behind the
+  /// loop. The version has the values that the tensor's stream had queued at the call. Before the return, this stream
+  /// waits for the copy, on the device; so each later write on the stream, and each free in its order, comes after the
+  /// copy. Memory that no stream frees in order must stay until copies() have ended, also after an error. A copy that
+  /// fails later fails the version at the level `memory`. unavailable: no driver. invalid_argument: an address that is
+  /// not that GPU's memory. failed_precondition: a GPU that is lost.
+  Status capture(std::span<const Held> held);
+  /// Those out of GPUs' memory, of the version that was begun last. Null: there are none.
+  std::shared_ptr<const CheckpointCopies> copies() const;
   /// Hands the copy to a thread of the checkpointer, so that the next layer computes beside it. The program must not
   /// change or free `held` before one of these has returned: end(), wait_for_copy() of this tensor, or the destructor.
   Status capture_beside(std::size_t tensor, Bytes held);
   /// Returns when the copy of this tensor is done, for a program that changes the tensor before end(). The calling
   /// thread helps. Returns at once where no such copy is under way.
   Status wait_for_copy(std::size_t tensor);
-  /// Waits for the copies that are left, and helps with them. failed_precondition: a tensor is missing; the version has
-  /// then failed. After the return, with an error too, the program may change all tensors.
+  /// Waits for the copies of host memory that are left, and helps with them. It does not wait for a GPU.
+  /// failed_precondition: a tensor is missing; the version has then failed. After the return, with an error too, the
+  /// program may change all tensors.
   Result<Captured> end();
   Result<Captured> checkpoint(std::uint64_t step, std::span<const Bytes> held, const std::stop_token& stop = {});
 

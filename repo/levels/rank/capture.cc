@@ -2,11 +2,23 @@
 #include "repo/levels/rank/capture.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/base/format.h"
 
 namespace freshet::levels {
+
+void Capture::set_baseline(Baseline baseline) {
+  if (!sealer_) {
+    sealer_.emplace(*job_.cut, [this](const ShareSealer::Ended& ended, bool is_new) {
+      if (is_new) job_.warn(ended.error->message());  // The loop has gone on, and no call of its tells of it.
+      give_to_book(ended);
+      tell(ended);
+    });
+  }
+  sealer_->set_baseline(std::move(baseline));
+}
 
 Result<VersionNumber> Capture::begin(std::uint64_t step) {
   if (share_ != nullptr) return fail(Code::failed_precondition, "the version before was not ended");
@@ -19,19 +31,44 @@ Result<VersionNumber> Capture::begin(std::uint64_t step) {
   if (!why) {
     if (const Status promised = teller_.check_promised(version.number); !promised) why = promised.error();
   }
+  // A GPU's copies end when the training step has come as far: the loop would wait for its own device.
+  if (!why && job_.options.when_behind == WhenBehind::skip && !sealer_->has_turn()) {
+    why = Error(Code::out_of_space,
+                "two versions before this one are not copied from the GPU yet, and the loop does not wait for it: this "
+                "step has no checkpoint");
+  }
   if (!why) share_ = book_.free_share(why);
   blocked_ = system_clock().now() - began;
   if (share_ == nullptr) {
-    job_.say(LevelNote::Kind::captured, version, step, Level::memory, why);
+    ShareSealer::Ended skipped{.version = version, .step = step, .share = nullptr, .copies = nullptr, .error = why};
+    if (sealer_->is_idle()) {
+      tell(skipped);
+    } else {
+      sealer_->push(std::move(skipped));
+    }
     return fail(*why);
   }
   error_.reset();
+  queued_.reset();
   share_->version = version;
   share_->step = step;
   share_->digests.resize(job_.cut->first_chunks.back());
   share_->writers.assign(job_.cut->pieces.size(), version);
   captured_.assign(job_.own.size(), false);
   return version.number;
+}
+
+Bytes Capture::stored(const OwnTensor& own, Bytes held) const {
+  return held.subspan(own.offset, job_.cut->pieces[*own.piece].piece.bytes());
+}
+
+void Capture::give_to_book(const ShareSealer::Ended& ended) {
+  if (ended.share != nullptr) book_.end_capture(ended.share, !ended.error);
+}
+
+void Capture::tell(const ShareSealer::Ended& ended) const {
+  if (!ended.error) job_.point("captured", ended.step);
+  job_.say(LevelNote::Kind::captured, ended.version, ended.step, Level::memory, ended.error);
 }
 
 Status Capture::check_index(std::size_t tensor) const {
@@ -59,16 +96,61 @@ Status Capture::capture(std::size_t tensor, Bytes held, bool beside) {
   captured_[tensor] = true;
   const OwnTensor& own = job_.own[tensor];
   if (own.piece) {
-    const Bytes stored = held.subspan(own.offset, job_.cut->pieces[*own.piece].piece.bytes());
     if (beside) {
       if (!copies_) copies_.emplace(*job_.cut);
-      copies_->add(*share_, *own.piece, stored);
+      copies_->add(*share_, *own.piece, stored(own, held));
     } else {
-      capture_piece(*job_.cut, *share_, *own.piece, stored);
+      capture_piece(*job_.cut, *share_, *own.piece, stored(own, held));
     }
   }
   blocked_ += system_clock().now() - began;
   return {};
+}
+
+Status Capture::check_all(std::span<const Checkpointer::Held> held) {
+  for (const Checkpointer::Held& one : held) {
+    FRESHET_TRY(check(one.tensor, one.bytes));
+    if (!is_known(one.place.memory)) {
+      return fail(Code::unsupported,
+                  format("tensor {}: its memory is of an unknown kind", job_.tensors[one.tensor].spec.name));
+    }
+    captured_[one.tensor] = true;
+  }
+  return {};
+}
+
+Status Capture::copy(std::span<const Checkpointer::Held> held) {
+  std::vector<DeviceCopies::Source> on_device;
+  for (const Checkpointer::Held& one : held) {
+    const OwnTensor& own = job_.own[one.tensor];
+    if (!own.piece || is_readable_by_host(one.place.memory)) continue;
+    on_device.push_back({.piece = *own.piece,
+                         .view = {.spec = {.name = job_.tensors[one.tensor].spec.name},
+                                  .data = stored(own, one.bytes),
+                                  .place = one.place}});
+  }
+  if (!on_device.empty()) {
+    FRESHET_TRY(sealer_->start());
+    if (!device_) device_.emplace(*job_.cut, job_.options.gpus);
+    if (queued_ == nullptr) queued_ = std::make_shared<CheckpointCopies>();
+    FRESHET_TRY(device_->add(*share_, on_device, queued_));  // They run while the processor copies.
+  }
+  for (const Checkpointer::Held& one : held) {
+    const OwnTensor& own = job_.own[one.tensor];
+    if (!own.piece || !is_readable_by_host(one.place.memory)) continue;
+    capture_piece(*job_.cut, *share_, *own.piece, stored(own, one.bytes));
+  }
+  return {};
+}
+
+Status Capture::capture(std::span<const Checkpointer::Held> held) {
+  const Time began = system_clock().now();
+  if (share_ == nullptr) return fail(Code::failed_precondition, "no version was begun");
+  Status status = check_all(held);
+  if (status) status = copy(held);
+  blocked_ += system_clock().now() - began;
+  if (!status && !error_) error_ = status.error();
+  return status;
 }
 
 Status Capture::wait_for_copy(std::size_t tensor) {
@@ -88,39 +170,39 @@ std::optional<Error> Capture::first_missing() const {
   return Error(Code::failed_precondition, format("tensor {} was not captured", job_.tensors[tensor].spec.name));
 }
 
-std::uint64_t Capture::inherit_equal(Share& share) {
-  std::uint64_t changed = 0;
-  for (std::size_t piece = 0; piece < job_.cut->pieces.size(); ++piece) {
-    if (baseline_.known[piece] && is_equal_piece(*job_.cut, piece, share.digests, baseline_.digests)) {
-      share.writers[piece] = baseline_.writers[piece];
-    } else {
-      changed += job_.cut->pieces[piece].piece.bytes();
-    }
-  }
-  baseline_.digests = share.digests;
-  baseline_.writers = share.writers;
-  baseline_.known.assign(job_.cut->pieces.size(), true);
-  return changed;
-}
-
 Result<Checkpointer::Captured> Capture::end() {
   const Time began = system_clock().now();
   if (share_ == nullptr) return fail(Code::failed_precondition, "no version was begun");
   if (copies_) copies_->finish_all();
-  const std::shared_ptr<Share> share = std::exchange(share_, nullptr);
-  std::optional<Error> error = std::exchange(error_, {});
-  if (!error) error = first_missing();
-  Checkpointer::Captured captured{.version = share->version.number};
-  if (!error) captured.bytes = inherit_equal(*share);
-  const Version version = share->version;  // The share may be another version's, once it is free.
-  const std::uint64_t step = share->step;
-  book_.end_capture(share, !error);
+  ShareSealer::Ended ended{.version = share_->version,  // The share may be another version's, once it is free.
+                           .step = share_->step,
+                           .share = std::move(share_),
+                           .copies = queued_,
+                           .error = std::exchange(error_, {})};
+  if (!ended.error) ended.error = first_missing();
+  Checkpointer::Captured captured{.version = ended.version.number};
+  const std::optional<Error> error = ended.error;
+  const bool ends_here = ended.copies == nullptr && sealer_->is_idle();
+  captured.bytes = job_.cut->bytes;
+  if (ends_here) {
+    captured.bytes = ended.error ? 0 : sealer_->seal(*ended.share);
+    give_to_book(ended);
+  }
   blocked_ += system_clock().now() - began;
   captured.blocked = blocked_;
-  if (!error) job_.point("captured", step);
-  job_.say(LevelNote::Kind::captured, version, step, Level::memory, error);
+  if (ends_here) {
+    tell(ended);
+  } else {
+    sealer_->push(std::move(ended));
+  }
   if (error) return fail(*error);
   return captured;
+}
+
+void Capture::stop_copies() {
+  copies_.reset();
+  device_.reset();
+  if (sealer_) sealer_->stop();
 }
 
 }  // namespace freshet::levels

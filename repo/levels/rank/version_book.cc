@@ -103,10 +103,10 @@ std::shared_ptr<Share> VersionBook::free_share(std::optional<Error>& why) {
 
 void VersionBook::end_capture(const std::shared_ptr<Share>& share, bool is_whole) {
   const MutexLock lock(mutex_);
-  Entry& entry = versions_.at(share->version.number);
-  entry.captured_at = system_clock().now();
-  if (is_whole) {
-    entry.share = share;
+  const auto at = versions_.find(share->version.number);
+  if (at != versions_.end()) at->second.captured_at = system_clock().now();
+  if (at != versions_.end() && is_whole) {
+    at->second.share = share;
   } else {
     --share->users;
   }

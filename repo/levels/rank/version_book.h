@@ -37,7 +37,8 @@ class VersionBook {
   /// A share that nobody uses; the caller is its one user. Null: `why` says why, after the wait that `when_behind`
   /// allows.
   std::shared_ptr<Share> free_share(std::optional<Error>& why) FRESHET_EXCLUDES(mutex_);
-  /// The capture of `share` ended, and its version is in memory; if not `is_whole`, the share is free again.
+  /// The capture of `share` ended, and its version is in memory; if not `is_whole`, or if the version was forgotten
+  /// meanwhile, the share is free again.
   void end_capture(const std::shared_ptr<Share>& share, bool is_whole) FRESHET_EXCLUDES(mutex_);
   /// With `wait`: returns when `is_there`, the job ended, or the thread was interrupted. With `skip`: after a pause at
   /// the latest. `is_there` is called with the book locked. False: it is not there; `why` says why if the job ended.
