@@ -14,6 +14,7 @@
 
 #include "bindings/python/errors.h"
 #include "bindings/python/gil.h"
+#include "bindings/python/host_gpus.h"
 #include "bindings/python/stream/records.h"
 #include "bindings/python/tensors.h"
 #include "bindings/runtime/checkpoint_place.h"
@@ -127,6 +128,7 @@ class Keywords {
 
 Checkpointer::Options options_from(const Keywords& given) {
   Checkpointer::Options options{.model = given.get("model")};
+  if (const auto* gpus = given.get<const HostGpus*>("gpus"); gpus != nullptr) options.gpus = gpus->platform();
   const auto rank = given.get<std::optional<std::uint32_t>>("rank");
   const auto ranks = given.get<std::optional<std::uint32_t>>("ranks");
   if (!rank || !ranks) {
@@ -212,6 +214,37 @@ nb::object restore(const CheckpointerHandle& handle, const std::vector<WritableB
   return answer;
 }
 
+/// (tensor, address, bytes, device, stream) of what a rank holds in a GPU's memory.
+using HeldOnGpu = std::tuple<std::size_t, std::uintptr_t, std::uint64_t, std::int32_t, std::uintptr_t>;
+
+void capture_on_gpus(const CheckpointerHandle& handle, const std::vector<HeldOnGpu>& given) {
+  const auto checkpointer = handle.get();
+  std::vector<Checkpointer::Held> held;
+  for (const auto& [tensor, address, bytes, device, stream] : given) {
+    held.push_back({.tensor = tensor,
+                    .bytes = {reinterpret_cast<const std::byte*>(address), bytes},
+                    .place = {.memory = MemoryKind::device, .device = device, .stream = stream}});
+  }
+  auto captured = [&] {
+    const Unlocked unlocked;
+    return checkpointer->capture(held);
+  }();
+  take(std::move(captured));
+}
+
+/// Does not keep the checkpointer: who waits may do so while the checkpointer is closed.
+struct CopiesHandle {
+  std::shared_ptr<const CheckpointCopies> copies;
+
+  void wait() const {
+    const auto kept = copies;
+    take(wait_in_slices(std::nullopt, [&](Duration slice) -> Status {
+      if (kept->wait(slice)) return {};
+      return fail(Code::timed_out, "copies from a GPU still run");
+    }));
+  }
+};
+
 nb::dict captured_to_python(const Checkpointer::Captured& captured) {
   nb::dict answer;
   answer["version"] = captured.version;
@@ -244,6 +277,7 @@ nb::list events(const CheckpointerHandle& handle) {
 }  // namespace
 
 void bind_checkpointer(nb::module_& module) {
+  nb::class_<CopiesHandle>(module, "CheckpointCopies").def("wait", &CopiesHandle::wait);
   nb::class_<CheckpointerHandle>(module, "Checkpointer")
       .def_static("open", &open_checkpointer, nb::rv_policy::take_ownership)
       .def("restore", &restore, nb::arg("held"), nb::arg("version").none(), nb::arg("anew"), nb::arg("allow_left"))
@@ -269,6 +303,12 @@ void bind_checkpointer(nb::module_& module) {
              }();
              take(std::move(captured));
              handle.hold(tensor, bytes);
+           })
+      .def("capture_on_gpus", &capture_on_gpus)
+      .def("copies",
+           [](const CheckpointerHandle& handle) -> std::optional<CopiesHandle> {
+             auto copies = handle.get()->copies();
+             return copies == nullptr ? std::nullopt : std::optional(CopiesHandle{std::move(copies)});
            })
       .def("wait_for_copy",
            [](CheckpointerHandle& handle, std::size_t tensor) {

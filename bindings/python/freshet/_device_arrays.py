@@ -38,12 +38,18 @@ def _has_gpus() -> bool:
     return why is None
 
 
+def is_torchs_on_gpu(value: Any) -> bool:
+    """Whether it is a tensor of PyTorch's in a GPU's memory, NVIDIA's or AMD's."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor) and value.is_cuda
+
+
 def on_device(value: Any, tensor: str, is_forced: bool) -> OnDevice | None:
     """`value` as C++ reads it from a GPU; None for what is in host memory, or is to be copied there first. `is_forced`: the
     publisher has GPUs of its own. InvalidArgument names the tensor that is not dense."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        if not value.is_cuda or torch.version.hip is not None or not (is_forced or _has_gpus()):
+        if not is_torchs_on_gpu(value) or torch.version.hip is not None or not (is_forced or _has_gpus()):
             return None
         from ._torch_on_device import of_torch
         return of_torch(value, tensor)

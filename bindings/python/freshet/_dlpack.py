@@ -66,12 +66,12 @@ def placed(capsule: Any, dtype: Any, tensor: str) -> OnDevice | None:
     return OnDevice(numpys, shape, (told.data or 0) + told.offset, told.device, lambda: 0, capsule, None, True)
 
 
-def keep_until(wait: Callable[[int, float | None], Any], version: int, kept: List[Any]) -> None:
-    """Keeps what copies read until their version exists, on a thread of its own. `wait` is a publisher's wait_committed()."""
+def keep_until(wait: Callable[[], Any], version: int, kept: List[Any]) -> None:
+    """Keeps what copies read until `wait` returns, on a thread of its own: no copy of the version runs then."""
 
     def run() -> None:
         try:
-            wait(version, None)
+            wait()
         except Error:  # The publisher was closed, or there is no such version: no copy runs.
             pass
         kept.clear()

@@ -13,7 +13,7 @@ from ._errors import FailedPrecondition, InvalidArgument, OutOfSpace
 from ._keras_fit import Position, build_optimizer, variables_beside_weights, warn_of_unknown_order
 from ._keras_graph import weights_of
 from .checkpointer import Captured, Checkpointer, CheckpointTensor, Restored, left_besides
-from .keras import _arrays_of
+from .keras import _arrays_of, _placed_arrays_of
 
 _log = logging.getLogger("freshet")
 
@@ -147,7 +147,7 @@ class CheckpointCallback(keras.callbacks.Callback):
     def _checkpoint(self) -> Captured | None:
         if self._checkpointer is None:
             raise FailedPrecondition("fit() did not begin")
-        arrays = _arrays_of({name: variable for name, (variable, _, _) in self._variables().items()})
+        arrays = _placed_arrays_of({name: variable for name, (variable, _, _) in self._variables().items()})
         arrays.update(self._position.arrays())
         try:
             captured = self._checkpointer.checkpoint(self.step, arrays)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, List, Mapping
+from typing import Any, Dict, List, Mapping
 
-import numpy as np
 import torch
 
 from ._arrays import empty_of
 from ._errors import Error, FailedPrecondition, InvalidArgument, OutOfSpace
 from ._numbers import whole
-from ._torch_state import TrainingState
+from ._torch_state import TrainingState, array_of
 from .checkpointer import Checkpointer, CheckpointTensor, Restored, left_besides
-from .torch import _to_numpy
 
 _log = logging.getLogger("freshet")
 
@@ -32,7 +30,8 @@ class Checkpoints:
     rank 0 stores the buffers, and every rank gets them back. Random state and `extra` are each rank's own: a rank that the
     version does not have keeps what it begins with, and `.restored.fresh` names it.
 
-    module      its parameters and buffers, on any device.
+    module      its parameters and buffers, on any device. What lies on an NVIDIA GPU, the optimizer's state too, is copied behind the
+                loop: step() does not wait for the GPU. A checkpoint for which the GPU is too far behind is left out (OutOfSpace).
     optimizer   one, or several. A step is done when each of them has stepped. With one for each layer, stepped while the
                 backward pass goes on (`Tensor.register_post_accumulate_grad_hook`), each layer is captured as soon as
                 its update is done, and copied while the layers below it compute. An optimizer that steps again waits
@@ -181,25 +180,19 @@ class Checkpoints:
         self._captured = set()
         return True
 
-    def _capture(self, name: str, array: np.ndarray) -> None:
-        self._checkpointer.capture({name: array}, beside=self._beside)
-        self._captured.add(name)
+    def _capture(self, tensors: Mapping[str, Any]) -> None:
+        self._checkpointer.capture(tensors, beside=self._beside)
+        self._captured.update(tensors)
 
     def _capture_of(self, optimizer: torch.optim.Optimizer) -> None:
         not_done = {id(parameter) for one in self._due for group in one.param_groups for parameter in group["params"]}
-        for name, parameter in self._state.parameters_of(optimizer).items():
-            if name not in self._captured and id(parameter) not in not_done:
-                self._capture(name, _to_numpy(name, parameter))
-        for name, array in self._state.state_of(self._index_of(optimizer)).items():
-            self._capture(name, array)
+        tensors: Dict[str, Any] = {name: array_of(name, parameter) for name, parameter in self._state.parameters_of(optimizer).items()
+                                   if name not in self._captured and id(parameter) not in not_done}
+        self._capture({**tensors, **self._state.state_of(self._index_of(optimizer))})
 
     def _index_of(self, optimizer: torch.optim.Optimizer) -> int:
         return next(i for i, one in enumerate(self._state.optimizers) if one is optimizer)
 
     def _capture_rest(self) -> None:
-        for name, tensor in self._state.tensors().items():
-            if name not in self._captured:
-                self._capture(name, _to_numpy(name, tensor))
-        beside_the_module = self._state.rest() if self._beside else self._state.beside_the_module()
-        for name, array in beside_the_module.items():
-            self._capture(name, array)
+        tensors = {name: array_of(name, tensor) for name, tensor in self._state.tensors().items() if name not in self._captured}
+        self._capture({**tensors, **(self._state.rest() if self._beside else self._state.beside_the_module())})

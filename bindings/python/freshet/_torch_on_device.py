@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ._arrays import dtype_of
+from ._arrays import described, dtype_of
 from ._device_arrays import OnDevice
 from ._errors import FailedPrecondition
-from ._torch_arrays import _BITS, _check
+from ._torch_arrays import _BITS, _check, _from_numpy, _to_numpy
 
 
 def of_torch(value: torch.Tensor, tensor: str) -> OnDevice | None:
@@ -28,11 +28,23 @@ def of_torch(value: torch.Tensor, tensor: str) -> OnDevice | None:
     return OnDevice(dtype, tuple(value.shape), whole.data_ptr(), device, lambda: _current(whole, device), whole, refresh)
 
 
+def form_of(value: torch.Tensor, tensor: str) -> tuple[str, tuple[int, ...]]:
+    """As described() tells it of an array; no byte is looked at. InvalidArgument as for tensors of the host."""
+    _check(tensor, value.detach())
+    return described(_to_numpy(tensor, torch.empty(value.shape, dtype=value.dtype)), tensor)
+
+
+def fill(value: torch.Tensor, array: np.ndarray) -> None:
+    """Copies the array into the tensor, on the current stream."""
+    with torch.no_grad():
+        value.copy_(_from_numpy(array))
+
+
 def _current(whole: torch.Tensor, device: int) -> int:
     """The stream that is current. A tensor that another stream allocated is not given to others before this one's work, which
     our copy is a part of, has run."""
     if torch.cuda.is_current_stream_capturing():
-        raise FailedPrecondition("publish: the current stream is being captured into a CUDA graph; publish after the capture")
+        raise FailedPrecondition("the current stream is being captured into a CUDA graph; publish, and make checkpoints, after the capture")
     stream: Any = torch.cuda.current_stream(device)
     whole.record_stream(stream)
     return int(stream.cuda_stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import threading
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from . import _core
-from ._arrays import bytes_of, check_name, described, in_place, shown, to_numpy
+from ._arrays import _name_of, bytes_of, check_name, described, empty_of, in_place, shown, to_numpy
+from ._device_arrays import OnDevice, is_torchs_on_gpu, on_device
+from ._dlpack import keep_until
 from ._errors import Error, FailedPrecondition, InvalidArgument
 from ._handles import Handle, all_or_nothing
 from ._numbers import whole
@@ -83,7 +86,13 @@ class Checkpointer(Handle):
     Raises InvalidArgument (a bad tensor; ranks started unlike each other), AlreadyExists (the folder is another
     process's), Unavailable (peers that do not come, or are lost). Ctrl-C ends the wait for peers. begin(), capture(),
     wait_for_copies(), end(), checkpoint(), restore() and finish() are for one thread at a time.
+
+    Tensors in an NVIDIA GPU's memory (PyTorch's, JAX's, and what has `__cuda_array_interface__`) are copied behind the loop, which does
+    not wait for the GPU: a version has the values that the current stream had queued when capture() was called, and what this stream does
+    later comes after the copy.
     """
+
+    _test_gpus: Any = None  # The package's tests have devices without a GPU.
 
     @all_or_nothing
     def __init__(self, model: str, tensors: Mapping[str, Any], *, local: str | Sequence[str], rank: int | None = None,
@@ -93,7 +102,7 @@ class Checkpointer(Handle):
                  server_key: str = "", external_server_key: str = "",
                  on_reached: Callable[[int, int, str], Any] | None = None) -> None:
         self.model = model
-        given = [_given(name, value) for name, value in tensors.items()]
+        given = [self._given(name, value) for name, value in tensors.items()]
         folders = [local] if isinstance(local, str) else [str(folder) for folder in local]
         kept = [(level, whole(count, f"keep[{level!r}]")) for level, count in (keep or {}).items()]
         self._caller: threading.Thread | None = None
@@ -101,7 +110,9 @@ class Checkpointer(Handle):
             model=model, tensors=given, local=folders, rank=rank, ranks=ranks, meet=meet, job=job, host=host, external=str(external),
             group=group, when_behind=when_behind, keep=kept, limit_mib_s=float(limit_mib_s), patience=float(patience), keys=keys,
             allow=allow, server_key=server_key, external_server_key=external_server_key, lost_after=lost_after,
-            calls=on_reached is not None)
+            calls=on_reached is not None, gpus=self._test_gpus)
+        self._version = 0
+        self._kept: list[Any] = []  # What copies out of GPUs' memory read, of the version that was begun last.
         self._opened()
         if on_reached is not None:
             caller = threading.Thread(target=_call, args=(core, on_reached), name="freshet-reached", daemon=True)
@@ -137,17 +148,26 @@ class Checkpointer(Handle):
                 allow_left: bool = False) -> Restored | None:
         """Fills the arrays of `tensors` with what this rank holds of the newest version that all folders and the
         repository can complete, or of `version`; every byte is proved. None: there is no version, or `anew`; the arrays
-        are as they were. Collective. A job calls it before the first begin(); it may call it again later, to go back.
+        are as they were. PyTorch's tensors on a GPU are filled, too; for other arrays there, give arrays of the host's memory. Collective.
+        A job calls it before the first begin(); it may call it again later, to go back.
 
         Raises Corrupt when something was acknowledged and nothing can be completed, FailedPrecondition when shapes or
         types differ, and when the version has a tensor that no rank takes while it lacks one of this job's, which may be
         the same under a new name (`allow_left` goes on: `Restored` has both lists), NotFound for a version that is not there.
         """
-        arrays, strided = [], []
+        arrays: list[np.ndarray] = []
+        strided: list[tuple[np.ndarray, np.ndarray]] = []
+        on_gpu: list[tuple[str, np.ndarray]] = []
         for name, at in self._index.items():
             shape = self._shapes[at]
             if shape is None:
                 arrays.append(np.empty(0, np.uint8))
+                continue
+            if is_torchs_on_gpu(tensors.get(name)):
+                from ._torch_on_device import form_of
+                self._check_form(name, at, form_of(tensors[name], name))
+                on_gpu.append((name, empty_of(self._dtypes[at], shape)))
+                arrays.append(bytes_of(on_gpu[-1][1]))
                 continue
             array = self._array(tensors, name, in_place)
             if not array.flags.writeable:
@@ -161,27 +181,45 @@ class Checkpointer(Handle):
             return None
         for array, copy in strided:
             np.copyto(array, copy)
+        for name, copy in on_gpu:
+            if not {name, f"{name}.r{self.rank}"} & set(found["fresh"]):
+                from ._torch_on_device import fill
+                fill(tensors[name], copy)
         return Restored(found["version"], found["step"], tuple(found["from"]), found["rebuilt_bytes"],
                         tuple(found["fresh"]), tuple(found["notes"]), tuple(found["left"]))
 
     def begin(self, step: int) -> int:
         """Begins the version of a step, and returns its number. All ranks checkpoint the same steps. OutOfSpace: the
-        levels are so far behind that no memory is free; the step has no checkpoint."""
-        return self._core.begin(whole(step, "step"))
+        levels are so far behind that no memory is free, or two versions are not copied from a GPU yet; the step has no checkpoint."""
+        self._version = self._core.begin(whole(step, "step"))
+        return self._version
 
     def capture(self, tensors: Mapping[str, Any], *, beside: bool = False) -> None:
         """Copies what this rank stores of these tensors; when it returns, they may change. Call it for each layer as
         soon as its update is done. Tensors that another rank holds may be left out.
 
         beside  a thread of the checkpointer copies while the next layer computes. The program must not change these
-                tensors until end(), or wait_for_copies() of their names, returns."""
+                tensors until end(), or wait_for_copies() of their names, returns. Tensors on a GPU may change at once, in their stream's
+                order, in both cases."""
         capture = self._core.capture_beside if beside else self._core.capture
+        here: dict[str, Any] = {}
+        placed: list[tuple[int, OnDevice]] = []
         for name, value in tensors.items():
             at = self._at(name)
             if self._shapes[at] is None:
                 continue
-            array = self._array({name: value}, name)
-            capture(at, bytes_of(np.ascontiguousarray(array)))
+            one = on_device(value, name, self._test_gpus is not None)
+            if one is None:
+                here[name] = value
+                continue
+            self._check_form(name, at, (_name_of(one.dtype, name), one.shape))
+            placed.append((at, one))
+        if placed:  # They are copied while the processor copies the others.
+            self._kept.extend(one.kept for _, one in placed)
+            self._core.capture_on_gpus([(at, one.address, one.dtype.itemsize * math.prod(one.shape), one.device, one.current())
+                                        for at, one in placed])
+        for name, value in here.items():
+            capture(self._at(name), bytes_of(np.ascontiguousarray(self._array({name: value}, name))))
 
     def wait_for_copies(self, names: Iterable[str]) -> None:
         """Returns when no copy of these tensors is under way: they may change."""
@@ -194,7 +232,13 @@ class Checkpointer(Handle):
         for at, shape in enumerate(self._shapes):
             if shape is None:
                 self._core.capture(at, np.empty(0, np.uint8))
-        captured = self._core.end()
+        try:
+            captured = self._core.end()
+        finally:
+            kept, self._kept = self._kept, []
+            copies = self._core.copies() if kept else None
+            if copies is not None:
+                keep_until(copies.wait, self._version, kept)
         return Captured(captured["version"], captured["blocked"], captured["bytes"])
 
     def checkpoint(self, step: int, tensors: Mapping[str, Any]) -> Captured:
@@ -233,6 +277,7 @@ class Checkpointer(Handle):
     def close(self) -> None:
         """Ends it; later calls are FailedPrecondition. Closing twice does nothing."""
         super().close()
+        self._kept = []
         self._end_calls()
 
     def _end_calls(self) -> None:
@@ -251,10 +296,22 @@ class Checkpointer(Handle):
         if name not in tensors:
             raise InvalidArgument(f"tensor {name} is missing")
         array = convert(tensors[name], name)
-        came, held = described(array, name), (self._dtypes[at], self._shapes[at] or ())
+        self._check_form(name, at, described(array, name))
+        return array
+
+    def _check_form(self, name: str, at: int, came: tuple[str, tuple[int, ...]]) -> None:
+        held = self._dtypes[at], self._shapes[at] or ()
         if came != held:
             raise InvalidArgument(f"tensor {name}: {shown(*came)} came, this rank holds {shown(*held)}")
-        return array
+
+    def _given(self, name: Any, value: Any) -> tuple[str, str, list[int], str, str]:
+        check_name(name)
+        if isinstance(value, CheckpointTensor):
+            return name, value.dtype, [whole(extent, f"an extent of {name}") for extent in value.shape], value.role, \
+                value.layout
+        one = on_device(value, name, self._test_gpus is not None)
+        dtype, shape = described(to_numpy(value, name), name) if one is None else (_name_of(one.dtype, name), one.shape)
+        return name, dtype, list(shape), "weight", "replicated"
 
 
 def _call(core: Any, on_reached: Callable[[int, int, str], Any]) -> None:
@@ -269,12 +326,3 @@ def left_besides(left: Sequence[str], own: Iterable[str]) -> list[str]:
     """Of `Restored.left`, the tensors that are not a vanished rank's own one of these names."""
     own = set(own)
     return [name for name in left if re.sub(r"\.r\d+$", "", name) not in own]
-
-
-def _given(name: Any, value: Any) -> tuple[str, str, list[int], str, str]:
-    check_name(name)
-    if isinstance(value, CheckpointTensor):
-        return name, value.dtype, [whole(extent, f"an extent of {name}") for extent in value.shape], value.role, \
-            value.layout
-    dtype, shape = described(to_numpy(value, name), name)
-    return name, dtype, list(shape), "weight", "replicated"

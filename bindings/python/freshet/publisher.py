@@ -340,7 +340,8 @@ class Bound:
 
     def _keep(self, receipt: Receipt, gathered: Gathered) -> None:
         if receipt.version is not None and gathered.lent:
-            keep_until(self._publisher._core.wait_committed, receipt.version, gathered.lent)
+            core, version = self._publisher._core, receipt.version
+            keep_until(lambda: core.wait_committed(version, None), version, gathered.lent)
 
 
 def _device_memory(given: Any) -> tuple[int, float]:
