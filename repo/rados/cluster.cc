@@ -20,6 +20,11 @@ constexpr const char* kOperationsInFlight = "65536";
 /// Times 3 s: the pause between two looks for a monitor, which otherwise grows to half a minute while a cluster is
 /// away.
 constexpr const char* kLongestHunt = "1";
+/// Seconds. librados asks a monitor for the cluster's present map when an operation has waited for so long, and looks
+/// for such operations so often. By its own times, 10 and 5, a client whose store came back at another address may find
+/// it 15 s after others did.
+constexpr const char* kSlowOperation = "1";
+constexpr const char* kSlowOperationLook = "1";
 
 Code code_of(int number) {
   switch (number) {
@@ -94,7 +99,8 @@ Status Cluster::open() {
        {std::pair("client_mount_timeout", kConnectTimeout), std::pair("rados_mon_op_timeout", kConnectTimeout),
         std::pair("objecter_inflight_op_bytes", kBytesInFlight),
         std::pair("objecter_inflight_ops", kOperationsInFlight),
-        std::pair("mon_client_hunt_interval_max_multiple", kLongestHunt), std::pair("log_to_stderr", "false"),
+        std::pair("mon_client_hunt_interval_max_multiple", kLongestHunt), std::pair("objecter_timeout", kSlowOperation),
+        std::pair("objecter_tick_interval", kSlowOperationLook), std::pair("log_to_stderr", "false"),
         std::pair("err_to_stderr", "false")}) {
     FRESHET_TRY(check(rados_.rados_conf_set(cluster_, option, value), option));
   }
