@@ -2,6 +2,7 @@
 #include "repo/log/log_tail.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/format.h"
 
@@ -15,6 +16,9 @@ constexpr Duration kTailCall = std::chrono::milliseconds(1500);
 /// A look is short. But a large record is on its way for longer on a slow line: each try that comes to nothing has a
 /// longer successor.
 constexpr Duration kTailCallMax = std::chrono::seconds(12);
+/// But a request that was lost while the store was away would cost as long once the store is back. So a short read goes
+/// beside a long one, again and again. One that finds a larger record tells that the store answers.
+constexpr std::uint64_t kBriefBytesMax = std::uint64_t{64} << 10;
 constexpr Duration kSnapshotCall = std::chrono::seconds(30);
 constexpr Duration kTailPause = std::chrono::milliseconds(200);
 constexpr std::uint64_t kWindowMax = 32;
@@ -25,8 +29,9 @@ constexpr int kMissesMax = 100;
 }  // namespace
 
 void LogTail::on_tick(Time now) {
-  if (error_ || !asked_.empty() || now < due_) return;
-  ask(now);
+  if (error_) return;
+  if (asked_.empty() && now >= due_) return ask(now);
+  if (phase_ == Phase::looks && !asked_.empty() && record_call_ > kTailCall && now >= brief_due_) ask_briefly(now);
 }
 
 void LogTail::look(Time now, Duration every) {
@@ -41,6 +46,7 @@ void LogTail::forget_asked() {
   arrived_.clear();
   asked_to_ = 0;
   window_ = 1;
+  brief_.reset();
 }
 
 void LogTail::ask(Time now) {
@@ -60,12 +66,36 @@ void LogTail::ask(Time now) {
 }
 
 void LogTail::ask_records(Time now) {
+  brief_due_ = now + kTailCall;
   asked_to_ = std::max(asked_to_, state_.position());
   while (asked_to_ < state_.position() + window_) {
     const std::uint64_t number = ++asked_to_;
     asked_[calls_.add(call::Get{.key = record_key(number), .bytes_max = kRecordBytesMax}, record_call_)] = {
         .number = number, .start = now};
   }
+}
+
+void LogTail::ask_briefly(Time now) {
+  brief_due_ = now + kTailCall;
+  const std::uint64_t number = state_.position() + 1;
+  brief_.emplace(calls_.add(call::Get{.key = record_key(number), .bytes_max = kBriefBytesMax}, kTailCall),
+                 Asked{.number = number, .start = now});
+}
+
+void LogTail::take_brief(const Asked& asked, Answer& answer, Time now, std::vector<Seen>& seen) {
+  if (phase_ != Phase::looks || asked.number != state_.position() + 1) return;
+  const bool is_large = answer.kind == Answer::Kind::failed && answer.error.code() == Code::out_of_space;
+  if (answer.kind == Answer::Kind::failed && !is_large) return;  // The long read tells why.
+  forget_asked();
+  if (is_large) {
+    ask_records(now);
+    brief_due_ = Time::max();  // This one takes what it takes.
+    return;
+  }
+  trouble_.reset();
+  record_call_ = kTailCall;
+  arrived_[asked.number] = {.answer = std::move(answer), .start = asked.start};
+  read_on(now, seen);
 }
 
 void LogTail::ask_parts(Time now) {
@@ -105,6 +135,11 @@ void LogTail::retry_restart(Time now, std::string_view why) {
 }
 
 bool LogTail::on_answer(Ticket ticket, Answer& answer, Time now, std::vector<Seen>& seen) {
+  if (brief_ && brief_->first == ticket) {
+    const Asked asked = std::exchange(brief_, std::nullopt)->second;
+    if (!error_) take_brief(asked, answer, now, seen);
+    return true;
+  }
   const auto found = asked_.find(ticket);
   if (found == asked_.end()) return false;
   const Asked asked = found->second;

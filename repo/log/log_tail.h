@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "repo/log/log_options.h"
@@ -67,6 +68,8 @@ class LogTail {
   void ask(Time now);
   void forget_asked();
   void ask_records(Time now);
+  void ask_briefly(Time now);
+  void take_brief(const Asked& asked, Answer& answer, Time now, std::vector<Seen>& seen);
   void ask_parts(Time now);
   void on_listing(const Answer& answer, Time now);
   void on_head(const Answer& answer, Time now);
@@ -93,6 +96,8 @@ class LogTail {
   std::uint64_t window_ = 1;  ///< Records asked for at a time; grows while there are more.
   std::uint64_t asked_to_ = 0;
   Duration record_call_ = std::chrono::milliseconds(1500);  ///< A read of a record may take so long.
+  std::optional<std::pair<Ticket, Asked>> brief_;           ///< A short read beside a long one.
+  Time brief_due_{};
 
   // Of a start from a snapshot.
   std::uint64_t snapshot_ = 0;
