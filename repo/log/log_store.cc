@@ -73,6 +73,7 @@ LogStore::~LogStore() {
     }
     closing_ = true;
     to_do_.notify_all();
+    urgent_to_do_.notify_all();
     closed_.notify_all();
   }
   store_->stop();
@@ -93,7 +94,7 @@ void LogStore::work(bool urgent_only) {
     Call call;
     {
       const MutexLock lock(mutex_);
-      while (!closing_ && !take_call(urgent_only, call)) to_do_.wait(mutex_);
+      while (!closing_ && !take_call(urgent_only, call)) (urgent_only ? urgent_to_do_ : to_do_).wait(mutex_);
       if (closing_) return;
     }
     Answer answer = store_->run(call);
@@ -114,12 +115,17 @@ void LogStore::tick() {
 
 void LogStore::pump() {
   has_owned_ = has_owned_ || machine_.role() == Role::owns;
-  for (Call& call : machine_.take_calls()) (is_of_record(call) ? urgent_ : other_).push_back(std::move(call));
+  for (Call& call : machine_.take_calls()) {
+    const bool is_urgent = is_of_record(call);
+    (is_urgent ? urgent_ : other_).push_back(std::move(call));
+    // A worker that is not woken is at work, and looks for more afterwards.
+    to_do_.notify_one();
+    if (is_urgent) urgent_to_do_.notify_one();
+  }
   for (BatchEnd& end : machine_.take_ends()) {
     const auto waits = batches_.find(end.batch);
     if (waits != batches_.end()) waits->second = std::move(end);
   }
-  to_do_.notify_all();
   changed_.notify_all();
 }
 

@@ -117,9 +117,10 @@ class LogStore {
   const Options options_;
 
   mutable Mutex mutex_;
-  CondVar changed_;  ///< Something of the machine.
-  CondVar to_do_;    ///< For workers.
-  CondVar closed_;   ///< For the ticker.
+  CondVar changed_;       ///< Something of the machine.
+  CondVar to_do_;         ///< For workers.
+  CondVar urgent_to_do_;  ///< For those that are for records only.
+  CondVar closed_;        ///< For the ticker.
   LogMachine machine_ FRESHET_GUARDED_BY(mutex_);
   std::deque<Call> urgent_ FRESHET_GUARDED_BY(mutex_);  ///< For records of the log.
   std::deque<Call> other_ FRESHET_GUARDED_BY(mutex_);
