@@ -26,6 +26,7 @@ struct SigningScope {
   std::string region;
   std::string service = "s3";
   std::int64_t unix_s = 0;
+  bool operator==(const SigningScope&) const = default;
 };
 
 using NamedValues = std::vector<std::pair<std::string, std::string>>;
