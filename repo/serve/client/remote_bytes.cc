@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <deque>
+#include <functional>
+#include <unordered_set>
+#include <vector>
 
 #include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "repo/local/tensor_reads.h"
+#include "repo/records/placed.h"
 #include "repo/serve/client/remote.h"
 
 namespace freshet::rpc {
@@ -13,6 +17,36 @@ namespace {
 constexpr std::size_t kReadsInFlight = 8;
 constexpr std::uint64_t kSentChunkBytes = std::uint64_t{512} << 10;
 static_assert(kSentChunkBytes <= kChunkBytesMax);
+
+/// The version's own tensors, where they are small: they spare the way to the server and back for an invitation. A
+/// tensor whose bytes cannot be had is not given: the server asks for it, and the put says why.
+std::vector<std::byte> give_small(Put& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of) {
+  const auto tensors = put.manifest.architecture->tensors();
+  const auto give_none = [&put] {
+    put.given.clear();
+    return std::vector<std::byte>();
+  };
+  if (!put.options.has_weights) return {};
+  std::unordered_set<std::uint32_t> brought;
+  for (const BroughtTensor& one : put.brought) brought.insert(one.tensor);
+  std::uint64_t total = 0;
+  for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor) {
+    const bool is_own = put.manifest.owners[tensor].writer == put.manifest.id;
+    if (!is_own || brought.contains(tensor)) continue;
+    if (put.options.placed && is_elsewhere(*put.options.placed, tensor)) continue;
+    if (tensors[tensor].bytes() > kGivenBytesMax - total) return give_none();
+    total += tensors[tensor].bytes();
+    put.given.emplace_back(tensor, tensors[tensor].bytes());
+  }
+  std::vector<std::byte> all;
+  all.reserve(total);
+  for (const auto& [tensor, size] : put.given) {
+    const Result<Bytes> bytes = bytes_of(tensor);
+    if (!bytes || bytes->size() != size) return give_none();
+    all.insert(all.end(), bytes->begin(), bytes->end());
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -62,7 +96,9 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
   const DirectPuts::Owner owner{.wanted = [&] { return wanted(manifest, options); },
                                 .sign = [this](const SignUploads& question) { return ask(question); }};
   std::vector<BroughtTensor> brought = direct_puts_.bring(manifest, options, bytes_of, owner);
-  const Put put{{std::move(manifest), std::move(options)}, std::move(brought)};
+  Put put{{std::move(manifest), std::move(options)}, std::move(brought), {}, {}};
+  const std::vector<std::byte> small = give_small(put, bytes_of);
+  put.given_bytes = small;
   FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
   const auto put_over = [&]() -> Result<VersionName> {
     FRESHET_ASSIGN(Conversation conversation, connection->begin(put));

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "core/base/clock.h"
@@ -39,6 +41,9 @@ class Asked {
   }
 
   Result<Outcome> work(Put put);
+  /// Stores the version with the tensors that came with the question, and those that its client brought into the store.
+  /// Nothing: others are wanted, too.
+  Result<std::optional<VersionName>> store_given(const Put& put);
   auto work(const AskWanted& ask) { return wanted(ask, false); }
   auto work(const AskWantedDedup& ask) { return wanted(ask, true); }
   auto work(const BeginPut& begin) {
@@ -98,7 +103,33 @@ class Asked {
   const std::uint64_t number_;
 };
 
+Result<std::optional<VersionName>> Asked::store_given(const Put& put) {
+  std::unordered_map<std::uint32_t, Bytes> given;
+  Bytes rest = put.given_bytes;
+  if (rest.size() > kGivenBytesMax) return std::nullopt;
+  for (const auto& [tensor, bytes] : put.given) {
+    if (bytes > rest.size()) return std::nullopt;
+    given[tensor] = rest.first(bytes);
+    rest = rest.subspan(bytes);
+  }
+  bool lacked = false;
+  const auto bytes_of = [&](std::uint32_t tensor) -> Result<Bytes> {
+    const auto at = given.find(tensor);
+    lacked = at == given.end();
+    if (lacked) return fail(Code::unavailable, "its bytes did not come with the question");
+    return at->second;
+  };
+  Result<VersionName> name = repository().put_brought(put.manifest, bytes_of, put.options, put.brought);
+  if (lacked) return std::nullopt;
+  if (!name) return fail(std::move(name).error());
+  return std::move(*name);
+}
+
 Result<Outcome> Asked::work(Put put) {
+  if (!put.given.empty() || !put.brought.empty()) {
+    FRESHET_ASSIGN(const std::optional<VersionName> name, store_given(put));
+    if (name) return Outcome{.reply = answer_to<Put>(number_, *name), .upload = nullptr};
+  }
   PutPlan plan;
   plan.manifest = std::move(put.manifest);
   plan.options = std::move(put.options);

@@ -38,6 +38,8 @@ inline constexpr std::size_t kRangesMax = std::size_t{1} << 16;
 inline constexpr std::uint64_t kDataBytesMax = std::uint64_t{4} << 20;
 inline constexpr std::size_t kSignedTensorsMax = 256;  ///< Of one SignReads.
 inline constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 20;
+/// Of the tensors that come with a put's question, together.
+inline constexpr std::uint64_t kGivenBytesMax = std::uint64_t{32} << 10;
 
 using Builder = flatbuffers::FlatBufferBuilder;
 using Encoded = flatbuffers::DetachedBuffer;

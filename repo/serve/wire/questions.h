@@ -185,9 +185,14 @@ struct Put : Putting {
   using Answer = VersionName;
   static constexpr Terms kTerms{Right::write, WorkQueue::write, true, true, "put"};
   std::vector<BroughtTensor> brought;  ///< Its client says that they are in the store.
+  /// Small tensors that come with the question, and the bytes of each. A server that wants others invites all.
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> given;
+  Bytes given_bytes;  ///< One after another.
   static void fields(auto& put, auto& v) {
     Putting::fields(put, v);
     v.list(put.brought, kTensorsMax);
+    v.list(put.given, kTensorsMax);
+    v.data(put.given_bytes);
   }
 };
 /// For a client that is to bring tensors into the store itself.

@@ -33,12 +33,13 @@ class HostileClient : public testing::Test {
     ASSERT_TRUE(remote) << remote.error().message();
     EXPECT_EQ((*remote)->latest("net").value(), 1u);
   }
-  Encoded put_message(std::uint64_t number) {
+  Encoded put_message(std::uint64_t number) { return request(number, put_question(test_id(99))); }
+  Put put_question(const VersionId& id) {
     Manifest manifest = version_.manifest;
-    manifest.id = test_id(99);
+    manifest.id = id;
     manifest.owners = OwnerMap::all_written_by(manifest.id, manifest.digests.size());
     manifest.name.number = 1;
-    return request(number, Put{{manifest, {}}});
+    return {{manifest, {}}, {}, {}, {}};
   }
 
   TemporaryFolder folder_;
@@ -108,6 +109,38 @@ TEST_F(HostileClient, ChunksThatWereNotAskedForEndTheConnection) {
   expect_service();
   // The server's thread lets go of what came after it has answered.
   EXPECT_TRUE(came_true([&] { return server_->stat().upload_bytes == 0; }));
+}
+
+TEST_F(HostileClient, SmallTensorsThatComeWithAPutAreProvedAsOthersAre) {
+  std::vector<std::byte> bytes = version_.bytes[0];
+  bytes.insert(bytes.end(), version_.bytes[1].begin(), version_.bytes[1].end());
+  RawClient client(address_);
+  client.hello();
+  std::uint64_t number = 1;
+  const auto say = [&](std::vector<std::pair<std::uint32_t, std::uint64_t>> given, Bytes given_bytes) {
+    Put put = put_question(test_id(100 + ++number));
+    put.given = std::move(given);
+    put.given_bytes = given_bytes;
+    client.say(request(number, put));
+    return client.hear();
+  };
+  const auto stored = say({{0, 100}, {1, 3000}}, bytes);
+  ASSERT_TRUE(stored);
+  EXPECT_EQ((*stored)->failed(), nullptr);
+  EXPECT_FALSE(step_in<Invitation>(*stored)) << "nothing more is asked for";
+  EXPECT_EQ(local_->stat()->versions, 2u);
+  const auto all = Bytes(bytes);
+  for (const auto& lacking :
+       {say({{0, 100}}, all.first(100)), say({{0, 100}, {2, 3000}}, all), say({{0, 100}, {1, 3000}}, all.first(3099)),
+        say({{0, ~std::uint64_t{0}}, {1, 3000}}, all)}) {
+    EXPECT_TRUE(lacking && step_in<Invitation>(*lacking)) << "the server asks for all";
+  }
+  bytes[5] ^= std::byte{1};
+  for (const auto& wrong : {say({{0, 100}, {1, 3000}}, all), say({{0, 99}, {1, 3001}}, all)}) {
+    ASSERT_TRUE(wrong && (*wrong)->failed() != nullptr);
+    EXPECT_EQ(error_of(*(*wrong)->failed()).code(), Code::corrupt);
+  }
+  EXPECT_EQ(local_->stat()->versions, 2u);
 }
 
 TEST_F(HostileClient, RangesOutsideOfTheVersionAreRefused) {
