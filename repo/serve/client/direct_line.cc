@@ -26,6 +26,12 @@ bool DirectLine::may_try() const {
   return is_wanted_ && way_.may_try(system_clock().now());
 }
 
+bool DirectLine::may_put() const {
+  const MutexLock lock(mutex_);
+  const Time now = system_clock().now();
+  return is_wanted_ && way_.may_try(now) && puts_.may_try(now);
+}
+
 bool DirectLine::is_proven() const {
   const MutexLock lock(mutex_);
   return way_.is_proven();
@@ -59,6 +65,25 @@ bool DirectLine::succeeded(const Status& status) {
                                     status.error().message()));
   }
   return status.has_value();
+}
+
+bool DirectLine::uploaded(const Status& status) {
+  if (status || status.error().code() != Code::failed_precondition) {
+    const bool goes_on = succeeded(status);
+    const MutexLock lock(mutex_);
+    if (status) puts_.on_success();
+    return goes_on;
+  }
+  bool is_news = false;
+  {
+    const MutexLock lock(mutex_);
+    is_news = puts_.on_failure(system_clock().now());
+  }
+  if (is_news) {
+    log_line(LogLevel::info, format("tensors of puts go through the repository's owner, not to its store: {}",
+                                    status.error().message()));
+  }
+  return false;
 }
 
 bool DirectLine::prove(SignedObjects& objects, const SignedRequest& request) {

@@ -59,6 +59,7 @@ class DirectLine {
       : objects_(std::move(objects)), is_wanted_(is_wanted) {}
 
   bool may_try() const FRESHET_EXCLUDES(mutex_);
+  bool may_put() const FRESHET_EXCLUDES(mutex_);
   bool is_proven() const FRESHET_EXCLUDES(mutex_);
   /// The sender of requests, once there are some. Null: there is none here.
   std::shared_ptr<SignedObjects> objects() FRESHET_EXCLUDES(mutex_);
@@ -69,6 +70,8 @@ class DirectLine {
   bool prove(SignedObjects& objects, const SignedRequest& request) FRESHET_EXCLUDES(mutex_);
   /// Takes what came of transfers. False: the way is to be left; for good, if nothing here sends such requests.
   bool succeeded(const Status& status) FRESHET_EXCLUDES(mutex_);
+  /// The same of uploads. Without the right to write, reads go on.
+  bool uploaded(const Status& status) FRESHET_EXCLUDES(mutex_);
   /// For so many bytes beside those of other transfers.
   static Time time_for(std::size_t bytes);
 
@@ -77,6 +80,7 @@ class DirectLine {
   std::shared_ptr<SignedObjects> objects_ FRESHET_GUARDED_BY(mutex_);
   bool is_wanted_ FRESHET_GUARDED_BY(mutex_);
   DirectWay way_ FRESHET_GUARDED_BY(mutex_);
+  DirectWay puts_ FRESHET_GUARDED_BY(mutex_);  ///< As far as the store lets this process write.
 };
 
 }  // namespace freshet::rpc

@@ -114,7 +114,7 @@ std::vector<BroughtTensor> DirectPuts::bring(const Manifest& manifest, const Rep
     if (manifest.owners[tensor].writer == manifest.id) own.push_back(tensor);
   }
   if (large_of(manifest, std::move(own)).empty()) return brought;
-  if (!line_.may_try() || !signs(owner)) return brought;
+  if (!line_.may_put() || !signs(owner)) return brought;
   const std::shared_ptr<SignedObjects> objects = line_.objects();
   if (objects == nullptr) return brought;
   Result<std::vector<std::uint32_t>> wanted = owner.wanted();
@@ -132,7 +132,7 @@ std::vector<BroughtTensor> DirectPuts::bring(const Manifest& manifest, const Rep
     if (!answer) line_.on_refused(answer.error());
     if (!answer || answer->all.uploads.size() != pieces.size()) break;
     if (!line_.prove(*objects, answer->all.probe)) break;
-    const bool goes_on = line_.succeeded(upload(*objects, pieces, answer->all, asked + answer->life / 2));
+    const bool goes_on = line_.uploaded(upload(*objects, pieces, answer->all, asked + answer->life / 2));
     append_whole(brought, pieces);
     if (!goes_on) break;
   }

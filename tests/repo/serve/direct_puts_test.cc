@@ -38,13 +38,17 @@ class PutLine final : public SignedObjects {
   }
   Creation create(const SignedRequest& request, Bytes bytes, Time deadline) override {
     ++creations;
+    if (reads_only) {
+      return {.outcome = Created::refused, .error = Error(Code::failed_precondition, "no right to write")};
+    }
     if (loses && loses(bytes.size())) return {.outcome = Created::created};
     return store_->create(request, bytes, deadline);
   }
 
   mutable std::atomic<int> reads{0};
   std::atomic<int> creations{0};
-  bool is_cut = false;                           ///< Changed while nobody asks.
+  bool is_cut = false;  ///< Changed while nobody asks.
+  bool reads_only = false;
   std::function<bool(std::size_t bytes)> loses;  ///< It says that it did, and did not.
 
  private:
@@ -144,6 +148,28 @@ TEST_F(DirectPutsTest, AStoreThatIsNotReachedIsTriedOnceAndSaidOnce) {
   }
   EXPECT_EQ(line_->reads, 1);
   EXPECT_EQ(line_->creations, 0);
+  EXPECT_EQ(lines, 1);
+  set_log_hook(nullptr);
+}
+
+TEST_F(DirectPutsTest, WhoMayNotWriteReadsOnFromTheStoreItself) {
+  std::atomic<int> lines{0};
+  set_log_hook([&lines](LogLevel, const std::string&) { ++lines; });
+  line_->reads_only = true;
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    const TestVersion version = make(i);
+    const auto name = put(*client_, version);
+    ASSERT_TRUE(name) << name.error().message();
+    expect_stored(version, *name);
+    const int reads = line_->reads;
+    const auto record = client_->get(*name);
+    ASSERT_TRUE(record) << record.error().message();
+    std::vector<std::byte> came(2 * kPutMiB);
+    ASSERT_TRUE(client_->read(*record, std::vector<Repository::TensorRead>{{.tensor = 0, .out = came}}));
+    EXPECT_TRUE(came == version.bytes[0]);
+    EXPECT_EQ(line_->reads, reads + 1) << "after put " << i;
+  }
+  EXPECT_LE(line_->creations, 2) << "of the first put";
   EXPECT_EQ(lines, 1);
   set_log_hook(nullptr);
 }
