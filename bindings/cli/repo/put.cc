@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <memory>
 #include <optional>
 
 #include "bindings/cli/frame/arguments.h"
@@ -29,19 +31,37 @@ struct PutArguments {
   bool deltas = false;
 };
 
-Result<ExitCode> put(Program& program, Repository& repository, const PutArguments& arguments) {
-  if (!arguments.batch.empty()) {
-    return put_batch(program, repository, arguments.batch, {.dedup = arguments.dedup, .deltas = arguments.deltas});
-  }
-  StageRequest request{
-      .model = arguments.model, .quality = arguments.quality, .dedup = arguments.dedup, .deltas = arguments.deltas};
-  std::optional<ModelFile> file;
+/// What the command's files have.
+struct PutFiles {
+  std::shared_ptr<const Architecture> architecture;
+  std::optional<ModelFile> weights;
+};
+
+Result<PutFiles> read_files(const PutArguments& arguments) {
+  PutFiles files;
   if (!arguments.graph.empty()) {
-    FRESHET_ASSIGN(request.architecture, read_graph(arguments.graph));
+    FRESHET_ASSIGN(files.architecture, read_graph(arguments.graph));
   }
   if (!arguments.weights.empty()) {
     FRESHET_ASSIGN(ModelFile read, ModelFile::read(arguments.weights));
-    file.emplace(std::move(read));
+    files.weights.emplace(std::move(read));
+  }
+  const std::string& batch = arguments.batch;
+  if (!batch.empty() && batch != "-" && ::access(batch.c_str(), R_OK) != 0) return fail_errno(errno, batch);
+  return files;
+}
+
+Result<ExitCode> put(Program& program, Repository& repository, const PutArguments& arguments, const PutFiles& files) {
+  if (!arguments.batch.empty()) {
+    return put_batch(program, repository, arguments.batch, {.dedup = arguments.dedup, .deltas = arguments.deltas});
+  }
+  StageRequest request{.model = arguments.model,
+                       .architecture = files.architecture,
+                       .quality = arguments.quality,
+                       .dedup = arguments.dedup,
+                       .deltas = arguments.deltas};
+  const std::optional<ModelFile>& file = files.weights;
+  if (file) {
     log_left_out(program.out, arguments.weights, *file);
     request.tensors = std::span<const TensorView>(file->tensors());
     request.step = file->step();
@@ -124,7 +144,19 @@ void add_put(CLI::App& repo, Program& program) {
       "the\n"
       "tensor out or holds equal bytes. A line of JSON: model, version, inherited_bytes, own_bytes.\n"
       "example: freshet repo put net --graph g.json --weights tuned.safetensors --ancestor net@3 --quality 0.91");
-  act_on_repository(command, program, arguments, RepositoryAccess::create, put, check_put_options);
+  command.callback([&program, arguments] {
+    check_put_options(*arguments);
+    require_repository(program);
+    program.action = [&program, arguments]() -> Result<ExitCode> {
+      // What cannot be read begins no repository.
+      FRESHET_ASSIGN(const PutFiles files, read_files(*arguments));
+      FRESHET_ASSIGN(const OpenedRepository repository,
+                     open_repository(program.repository,
+                                     {.access = RepositoryAccess::create, .security = program.repository_security}));
+      say_if_part(program, repository);
+      return put(program, *repository, *arguments, files);
+    };
+  });
 }
 
 }  // namespace freshet::cli

@@ -387,6 +387,18 @@ TEST_F(RepoCommand, AMissingFolderForTheFileIsNoMissingVersion) {
   EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
 }
 
+TEST_F(RepoCommand, AFileThatCannotBeReadBeginsNoRepository) {
+  const std::string missing = folder_ / "missing";
+  const std::vector<std::vector<std::string>> puts = {
+      {"put", "net", "--weights", missing}, {"put", "net", "--graph", missing}, {"put", "--batch", missing}};
+  for (const std::vector<std::string>& words : puts) {
+    const Ended ended = repo(words);
+    EXPECT_EQ(ended.exit_code, 3) << words[1];
+    EXPECT_THAT(ended.err, HasSubstr(missing));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "repository")) << words[1];
+  }
+}
+
 TEST_F(RepoCommand, AGraphWithoutWeightsHasNoOwners) {
   write_file(folder_ / "g.json", R"({"freshet_graph":1,"name":"g","layers":[{"name":"x","class":"Input"},
       {"name":"a","class":"Dense","inputs":["x"],"tensors":{"w":{"dtype":"f32","shape":[4]}}}],"outputs":["a"]})");
