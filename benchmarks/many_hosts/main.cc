@@ -112,7 +112,8 @@ class ManyHosts {
       if (wants(case_of(processes))) FRESHET_TRY(measure_case(processes, model / kTensors));
     }
     if (wants(kDirect)) FRESHET_TRY(measure_direct(folder, model / kTensors));
-    if (wants(kPuts)) FRESHET_TRY(measure_puts(folder));
+    if (wants(kPuts)) FRESHET_TRY(measure_puts(folder, kPuts));
+    if (wants(kFarPuts)) FRESHET_TRY(measure_far_puts(folder, *endpoint));
     if (wants(kMatches)) FRESHET_TRY(measure_matches(folder));
     return {};
   }
@@ -206,12 +207,23 @@ class ManyHosts {
     return Crowd::start(commands);
   }
 
+  /// The same over a line to the store that is as long as a real one.
+  Status measure_far_puts(const std::string& folder, const std::string& endpoint) {
+    FRESHET_ASSIGN(const auto line,
+                   Child::start({options_.python, peer(), "delay", endpoint, std::to_string(kFarRoundtripMs)}));
+    FRESHET_ASSIGN(const std::string far, line->read_line());
+    ::setenv("AWS_ENDPOINT_URL", far.c_str(), 1);
+    Status measured = measure_puts(folder, kFarPuts);
+    ::setenv("AWS_ENDPOINT_URL", endpoint.c_str(), 1);
+    return measured;
+  }
+
   /// Small versions by many workers without credentials, through one owner, beside one creation at the store.
-  Status measure_puts(const std::string& folder) {
-    const std::string address = "ipc://" + folder + "/puts";
-    FRESHET_ASSIGN(Crowd owner, Crowd::start({{own_path(), "--owner", format("s3://freshet/{}", kPuts), address}}));
+  Status measure_puts(const std::string& folder, const std::string& name) {
+    const std::string address = format("ipc://{}/{}", folder, name);
+    FRESHET_ASSIGN(Crowd owner, Crowd::start({{own_path(), "--owner", "s3://freshet/" + name, address}}));
     FRESHET_ASSIGN(Crowd workers, clients_of(address, kPutWorkers));
-    FRESHET_ASSIGN(const S3Address place, parse_s3_address("s3://freshet/roundtrips"));
+    FRESHET_ASSIGN(const S3Address place, parse_s3_address("s3://freshet/roundtrips-" + name));
     FRESHET_ASSIGN(const std::unique_ptr<ObjectStore> store, open_s3_store(place));
     constexpr double kPutsOfAll = kPutWorkers * kPutsOfOne;
     Samples roundtrip_ms;
@@ -235,11 +247,12 @@ class ManyHosts {
       worker_processor.add(of_workers.median() / kPutsOfAll);
       owner_processor.add(of_owner.median() / kPutsOfAll);
     }
-    report_.add_row(kPuts, "freshet_puts", "1/s", puts_a_second);
-    report_.add_row(kPuts, "store_roundtrip", "ms", roundtrip_ms);
-    report_.add_row(kPuts, "worker_processor_of_a_put", "ms", worker_processor);
-    report_.add_row(kPuts, "owner_processor_of_a_put", "ms", owner_processor);
-    report_.set_ratio("puts_vs_roundtrips", puts_a_second.median() * roundtrip_ms.median() / 1e3);
+    report_.add_row(name, "freshet_puts", "1/s", puts_a_second);
+    report_.add_row(name, "store_roundtrip", "ms", roundtrip_ms);
+    report_.add_row(name, "worker_processor_of_a_put", "ms", worker_processor);
+    report_.add_row(name, "owner_processor_of_a_put", "ms", owner_processor);
+    report_.set_ratio(name == kPuts ? "puts_vs_roundtrips" : "puts_vs_roundtrips_10ms",
+                      puts_a_second.median() * roundtrip_ms.median() / 1e3);
     return {};
   }
 
@@ -337,6 +350,8 @@ class ManyHosts {
   static constexpr std::size_t kTensors = 100;
   static constexpr const char* kDirect = "direct";
   static constexpr const char* kPuts = "puts";
+  static constexpr const char* kFarPuts = "puts_10ms";
+  static constexpr int kFarRoundtripMs = 10;
   static constexpr const char* kMatches = "matches";
   static constexpr std::size_t kPutWorkers = 16;
   static constexpr std::size_t kMatchClients = 8;
@@ -368,18 +383,18 @@ int main(int count, char** words) {
   if (count > 2 && std::string_view(words[1]) == "--worker") return run_bucket_worker({words + 2, words + count});
   if (count > 2 && std::string_view(words[1]) == "--owner") return run_bucket_owner({words + 2, words + count});
   Options options = default_options();
-  return run_benchmark(count, words,
-                       {.name = "many_hosts",
-                        .about = "A bucket of many hosts, beside boto3's transfer of the same objects",
-                        .options = options,
-                        .add_options =
-                            [&](CLI::App& app) {
-                              app.add_option("--python", options.python, "With boto3");
-                              app.add_option("--weed", options.weed, "SeaweedFS' program");
-                              app.add_option(
-                                  "--case", options.only,
-                                  "1_process, 4_processes, 8_processes, direct, puts, matches or pool alone");
-                              app.add_option("--folder", options.folder, "Where the store keeps its objects: 25 GB");
-                            }},
-                       [&](Report& report) { return ManyHosts(options, report).run(); });
+  return run_benchmark(
+      count, words,
+      {.name = "many_hosts",
+       .about = "A bucket of many hosts, beside boto3's transfer of the same objects",
+       .options = options,
+       .add_options =
+           [&](CLI::App& app) {
+             app.add_option("--python", options.python, "With boto3");
+             app.add_option("--weed", options.weed, "SeaweedFS' program");
+             app.add_option("--case", options.only,
+                            "1_process, 4_processes, 8_processes, direct, puts, puts_10ms, matches or pool alone");
+             app.add_option("--folder", options.folder, "Where the store keeps its objects: 25 GB");
+           }},
+      [&](Report& report) { return ManyHosts(options, report).run(); });
 }

@@ -2,16 +2,20 @@
 """What the benchmark many_hosts takes from Python: the object store, and boto3's transfer of the same objects.
 
 usage: many_hosts_peer.py server WEED FOLDER
+       many_hosts_peer.py delay ENDPOINT MILLISECONDS
        many_hosts_peer.py transfer BUCKET PREFIX TENSORS BYTES
 
 server: starts SeaweedFS in FOLDER, makes the bucket "freshet", prints the endpoint, and ends the store when its input ends.
 Keys stand in the usual environment.
+
+delay: prints an endpoint from which all goes on to ENDPOINT, and back. A round trip takes so much longer by it.
 
 transfer: lines in, `store` or `load`; a line out with milliseconds by the clock and of processor time. Each tensor is one
 object of one request, as Freshet's are; s3transfer sends as many at a time as boto3's default says (10). boto3 proves bytes as
 it does by default: by their SHA-256 when it sends them over http, and by a CRC when they come.
 """
 
+import asyncio
 import json
 import os
 import resource
@@ -68,6 +72,26 @@ def serve(weed, folder):
     finally:
         process.kill()
         process.wait()
+
+
+async def carry(reader, writer, delay_s):
+    loop = asyncio.get_running_loop()
+    while data := await reader.read(1 << 16):
+        loop.call_later(delay_s, writer.write, data)
+    loop.call_later(delay_s, writer.close)
+
+
+async def delay(endpoint, milliseconds):
+    host, port = endpoint.removeprefix("http://").split(":")
+    each_way_s = milliseconds / 2000
+
+    async def join(reader, writer):
+        back, there = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(carry(reader, there, each_way_s), carry(back, writer, each_way_s))
+
+    server = await asyncio.start_server(join, "127.0.0.1", 0)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 class Target:
@@ -143,5 +167,7 @@ def transfer(bucket, prefix, tensors, size):
 if __name__ == "__main__":
     if sys.argv[1] == "server":
         serve(*sys.argv[2:])
+    elif sys.argv[1] == "delay":
+        asyncio.run(delay(sys.argv[2], float(sys.argv[3])))
     else:
         transfer(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
