@@ -20,7 +20,7 @@ std::vector<std::byte> encode(const LevelNote& note) {
 Result<LevelNote> decode_level_note(Bytes bytes) {
   FRESHET_ASSIGN(const auto from, root_of<wire::Note>(bytes, kNoteId));
   if (from->kind() > 5 || from->level() >= kLevels) {
-    return fail(Code::corrupt, "a note about a level that makes no sense");
+    return fail(Code::corrupt, "a note about a level is malformed");
   }
   LevelNote note{.kind = static_cast<LevelNote::Kind>(from->kind()),
                  .version = from->version(),

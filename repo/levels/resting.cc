@@ -46,7 +46,7 @@ class RebuildingSource final : public ShardSource {
     std::vector<std::byte> bytes;
     for (const ByteRange& range : ranges) {
       if (range.offset > rebuilt->payload.size() || range.bytes > rebuilt->payload.size() - range.offset) {
-        return done(fail(Code::corrupt, "outside of the shard"));
+        return done(fail(Code::corrupt, "the range is outside of the shard"));
       }
       const auto* from = rebuilt->payload.data() + range.offset;
       bytes.insert(bytes.end(), from, from + range.bytes);

@@ -146,7 +146,7 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     def _checkpoint(self) -> Captured | None:
         if self._checkpointer is None:
-            raise FailedPrecondition("fit() did not begin")
+            raise FailedPrecondition("fit() has not begun")
         arrays = _placed_arrays_of({name: variable for name, (variable, _, _) in self._variables().items()})
         arrays.update(self._position.arrays())
         try:

@@ -47,7 +47,7 @@ Result<std::vector<Digest>> read_digests(ShardSource& source, const Holder& hold
     const std::uint64_t bytes = std::min(kReadBytes, trailer.bytes - all.size());
     FRESHET_ASSIGN(const group::Answer part,
                    source.read(holder, ranks, {{trailer.offset + all.size(), bytes}})->wait());
-    if (part.bytes().size() != bytes) return fail(Code::corrupt, "an answer is too short");
+    if (part.bytes().size() != bytes) return fail(Code::corrupt, "a rank's answer is too short");
     all.insert(all.end(), part.bytes().begin(), part.bytes().end());
   }
   return parity_digests(header, all);

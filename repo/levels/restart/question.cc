@@ -36,7 +36,7 @@ Result<Question> decode_question(Bytes bytes) {
   if (from->kind() > static_cast<std::uint8_t>(Question::Kind::bring) || from->version() == nullptr ||
       from->table() == nullptr || ranges != lengths || ranges > kRangesMax ||
       from->of() > static_cast<std::uint8_t>(ShardKind::stored)) {
-    return fail(Code::corrupt, "a question about shards that makes no sense");
+    return fail(Code::corrupt, "a question about shards is malformed");
   }
   Question question{.kind = static_cast<Question::Kind>(from->kind()),
                     .key = {.version = version_from(*from->version()), .rank = from->rank(), .ranks = from->ranks()},
@@ -48,7 +48,8 @@ Result<Question> decode_question(Bytes bytes) {
   for (std::size_t i = 0; i < tensors; ++i) {
     question.tensors.push_back(from->tensors()->Get(static_cast<flatbuffers::uoffset_t>(i)));
   }
-  if (!std::ranges::is_sorted(question.tensors)) return fail(Code::corrupt, "a question with tensors out of order");
+  if (!std::ranges::is_sorted(question.tensors))
+    return fail(Code::corrupt, "a question about shards lists tensors out of order");
   std::uint64_t left = group::kAnswerBytesMax;
   for (std::size_t i = 0; i < ranges; ++i) {
     const auto at = static_cast<flatbuffers::uoffset_t>(i);

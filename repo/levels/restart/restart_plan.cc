@@ -54,7 +54,7 @@ Result<Inventory> decode_inventory(Bytes bytes) {
     for (const wire::Held* held : *from->held()) {
       if (held->version() == nullptr || held->ranks() == 0 || held->ranks() > kRanksMax ||
           held->rank() >= held->ranks() || held->kind() >= kKindMax || !version_from(*held->version()).is_possible()) {
-        return fail(Code::corrupt, "a shard of an impossible rank or version");
+        return fail(Code::corrupt, "a shard names an impossible rank or version");
       }
       OfferedShard& shard = inventory.held.emplace_back();
       shard.key = {.version = version_from(*held->version()), .rank = held->rank(), .ranks = held->ranks()};
@@ -67,7 +67,7 @@ Result<Inventory> decode_inventory(Bytes bytes) {
       }
       shard.losses = held->losses();
       const bool is_group = shard.losses > 0 && shard.losses < shard.members.size();
-      if (shard.kind == ShardKind::parity && !is_group) return fail(Code::corrupt, "impossible parity");
+      if (shard.kind == ShardKind::parity && !is_group) return fail(Code::corrupt, "a rank's parity is malformed");
       if (held->needs() == nullptr) continue;
       for (const wire::Version* needed : *held->needs()) shard.needs.push_back(version_from(*needed));
     }
@@ -76,7 +76,7 @@ Result<Inventory> decode_inventory(Bytes bytes) {
     inventory.acknowledged.assign(from->acknowledged()->begin(), from->acknowledged()->end());
   }
   if (std::max({inventory.number_max, inventory.incarnation_max, std::ranges::max(inventory.acknowledged)}) > kNumberMax)
-    return fail(Code::corrupt, "a rank's promises with impossible numbers");
+    return fail(Code::corrupt, "a rank's promises have impossible numbers");
   FRESHET_ASSIGN(inventory.error, error_from(from->error_code(), from->error_text()));
   return inventory;
 }
@@ -105,7 +105,7 @@ Result<RestartPlan> decode_plan(Bytes bytes) {
   FRESHET_ASSIGN(const auto from, root_of<wire::Plan>(bytes, kPlanId));
   if (from->version() == nullptr || from->source() > 3 || from->ranks() > kRanksMax ||
       std::max(from->next_number(), from->incarnation()) > kNumberMax + 1) {
-    return fail(Code::corrupt, "an impossible plan");
+    return fail(Code::corrupt, "the plan of the restart is malformed");
   }
   RestartPlan plan{.final = from->final(),
                    .source = static_cast<RestartPlan::Source>(from->source()),
@@ -117,16 +117,17 @@ Result<RestartPlan> decode_plan(Bytes bytes) {
                    .next_number = from->next_number(),
                    .group_number = from->group_number()};
   const bool has_shards = plan.source == RestartPlan::Source::shards || plan.source == RestartPlan::Source::rebuild;
-  if (has_shards && plan.ranks == 0) return fail(Code::corrupt, "an impossible plan");
+  if (has_shards && plan.ranks == 0) return fail(Code::corrupt, "the plan of the restart is malformed");
   if (from->holders() != nullptr) {
     for (const wire::Holder* holder : *from->holders()) {
-      if (holder->kind() > kKindMax) return fail(Code::corrupt, "an impossible plan");
+      if (holder->kind() > kKindMax) return fail(Code::corrupt, "the plan of the restart is malformed");
       plan.holders.push_back({version_from(holder->version()), holder->rank(), holder->holder(), holder->in_memory(),
                               static_cast<ShardKind>(holder->kind())});
     }
   }
   const bool has_stored = plan.holders.size() == 1 && plan.holders[0].kind == ShardKind::stored;
-  if (plan.source == RestartPlan::Source::repository && !has_stored) return fail(Code::corrupt, "an impossible plan");
+  if (plan.source == RestartPlan::Source::repository && !has_stored)
+    return fail(Code::corrupt, "the plan of the restart is malformed");
   if (from->rebuilds() != nullptr) {
     for (const wire::Rebuild* task : *from->rebuilds()) plan.rebuilds.push_back({task->rank(), task->by()});
   }
@@ -156,7 +157,7 @@ Result<RestartOutcome> decode_outcome(Bytes bytes) {
   RestartOutcome outcome;
   if (from->bad() != nullptr) {
     for (const wire::Bad* bad : *from->bad()) {
-      if (bad->version() == nullptr || bad->kind() > kKindMax) return fail(Code::corrupt, "a shard of no version");
+      if (bad->version() == nullptr || bad->kind() > kKindMax) return fail(Code::corrupt, "a shard names no version");
       outcome.bad.push_back({{version_from(*bad->version()), bad->rank(), bad->holder(), bad->in_memory(),
                               static_cast<ShardKind>(bad->kind())},
                              bad->text() == nullptr ? "" : bad->text()->str()});
