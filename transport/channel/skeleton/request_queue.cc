@@ -199,6 +199,8 @@ RequestQueue::Part RequestQueue::next_chunk(Fetching& fetch) const {
                             .total = total,
                             .offset = fetch.offset,
                             .chunk_bytes = facts_.chunk_bytes},
+                  .version = fetch.request.version,
+                  .tensor = fetch.request.pieces[fetch.piece].tensor,
                   .bytes = bytes,
                   .payload = bytes.size()};
   fetch.offset += bytes.size();

@@ -81,6 +81,8 @@ class RequestQueue {
     std::uint64_t request = 0;
     std::uint32_t answers = 0;  ///< Of a batch, which was written to the room; 0: a chunk.
     Chunk chunk;
+    VersionNumber version = 0;  ///< A chunk's, and its tensor's place in it.
+    std::uint32_t tensor = 0;
     Bytes bytes;  ///< Of a chunk: in the source's memory. Of a batch: in the room.
     std::uint64_t payload = 0;
   };

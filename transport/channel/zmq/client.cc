@@ -7,6 +7,7 @@
 #include <zmq.hpp>
 
 #include "core/base/format.h"
+#include "transport/channel/zmq/carrier.h"
 #include "transport/channel/zmq/frame.h"
 #include "transport/channel/zmq/zmq_channel.h"
 #include "transport/zmq/handshakes.h"
@@ -28,8 +29,13 @@ bool is_readable(void* socket) {
 
 class ZmqConnection final : public Connection {
  public:
-  ZmqConnection(zmq::context_t context, ZmqSocket socket, HandshakeParties parties, std::uint64_t window)
-      : window_(window), parties_(std::move(parties)), context_(std::move(context)), socket_(std::move(socket)) {
+  ZmqConnection(zmq::context_t context, ZmqSocket socket, HandshakeParties parties, std::uint64_t window,
+                std::unique_ptr<Rider> rider)
+      : window_(window),
+        parties_(std::move(parties)),
+        context_(std::move(context)),
+        socket_(std::move(socket)),
+        rider_(std::move(rider)) {
     tell_server(frame_of(Kind::hello, 0, window_));
   }
   void send(Say what, std::uint64_t request, Bytes data) override;
@@ -47,6 +53,8 @@ class ZmqConnection final : public Connection {
   const HandshakeParties parties_;
   zmq::context_t context_;
   ZmqSocket socket_;
+  const std::unique_ptr<Rider> rider_;  ///< Null for zmq.
+  const Rider::Say say_ = [this](const Frame& frame, Bytes data) { tell_server(frame, data); };
   std::optional<Error> gone_;  ///< Why it ended: what came before is still taken.
   std::uint64_t credit_ = 0;   ///< Taken, and not told yet.
 };
@@ -63,7 +71,11 @@ void ZmqConnection::send(Say what, std::uint64_t request, Bytes data) {
 
 Result<bool> ZmqConnection::receive(Client& client, Time deadline) {
   take_events();
-  const bool did = take_messages(client, deadline);
+  bool did = take_messages(client, deadline);
+  if (rider_ != nullptr && !client.is_broken()) {
+    FRESHET_ASSIGN(const bool rode, rider_->receive(client, say_));
+    did = did || rode;
+  }
   if (!did && gone_) return fail(*gone_);
   return did;
 }
@@ -103,16 +115,22 @@ void ZmqConnection::take(Client& client, const zmq::message_t& message) {
   const Bytes data = bytes_of(message).subspan(sizeof(Frame));
   switch (static_cast<Kind>(frame->kind())) {
     case Kind::chunk:
-      client.take_chunk(
-          frame->request(),
-          {.piece = frame->piece(), .encoding = frame->detail(), .total = frame->total(), .offset = frame->offset()},
-          data);
+      client.take_chunk(frame->request(),
+                        {.piece = frame->piece(),
+                         .encoding = frame->detail(),
+                         .total = frame->total(),
+                         .offset = frame->offset(),
+                         .chunk_bytes = rider_ != nullptr ? kCarriedChunkBytes : 0},
+                        data);
       break;
     case Kind::batch: client.take_batch(frame->request(), frame->detail(), data); break;
     case Kind::ended: client.take_ended(frame->request(), frame->detail(), data); break;
     case Kind::pong: break;
-    default:
-      client.break_off(Error(Code::corrupt, format("{} sent a message of kind {}", parties_.address, frame->kind())));
+    default: {
+      const Status taken = rider_ != nullptr ? rider_->take(client, *frame, data, say_)
+                                             : fail(Code::corrupt, format("a message of kind {}", frame->kind()));
+      if (!taken) client.break_off(Error(taken.error()).with_context(parties_.address));
+    }
   }
   if (credit_ >= window_ / kCreditParts) give_credit();
 }
@@ -145,14 +163,14 @@ void ZmqConnection::tell_server(const Frame& frame, Bytes data) {
 Result<bool> ZmqConnection::arm() {
   // ZeroMQ's descriptor tells of a change once: what came while we sent is not told again.
   return !is_readable(socket_.socket.handle()) && !socket_.monitor->has_more() &&
-         !is_readable(socket_.monitor->handle());
+         !is_readable(socket_.monitor->handle()) && (rider_ == nullptr || !rider_->is_ready());
 }
 
 }  // namespace
-}  // namespace zmq_channel
 
-Result<std::unique_ptr<ChannelClient>> open_zmq_client(const std::string& address, const ZmqClientOptions& options) {
-  if (options.window_bytes < zmq_channel::kWindowBytesMin || options.window_bytes > zmq_channel::kWindowBytesMax) {
+Result<std::unique_ptr<ChannelClient>> open_carried_client(const std::string& address, const ZmqClientOptions& options,
+                                                           ChannelKind kind, std::unique_ptr<Rider> rider) {
+  if (options.window_bytes < kWindowBytesMin || options.window_bytes > kWindowBytesMax) {
     return fail(Code::invalid_argument, "the zmq channel: a client's window is of 64 KiB to 256 MiB");
   }
   const ClientCredentials* const proof = options.credentials ? &*options.credentials : nullptr;
@@ -160,20 +178,27 @@ Result<std::unique_ptr<ChannelClient>> open_zmq_client(const std::string& addres
                  SocketAddress::parse(address, false, proof != nullptr ? Reach::any_host : Reach::this_host));
   if (!parsed.is_tcp()) return fail(Code::invalid_argument, format("the zmq channel: {} is not tcp", address));
   FRESHET_ASSIGN(zmq::context_t context, make_zmq_context());
-  FRESHET_ASSIGN(ZmqSocket socket,
-                 connect_data(context, std::move(parsed), proof, {.message_bytes_max = zmq_channel::kToClientBytesMax},
-                              options.believed));
+  FRESHET_ASSIGN(ZmqSocket socket, connect_data(context, std::move(parsed), proof,
+                                                {.message_bytes_max = kToClientBytesMax}, options.believed));
   std::vector<int> descriptors{descriptor_of(socket.socket.handle()), descriptor_of(socket.monitor->handle())};
-  return Client::open(std::make_unique<zmq_channel::ZmqConnection>(std::move(context), std::move(socket),
-                                                                   parties_of(address, proof), options.window_bytes),
-                      {.kind = ChannelKind::zmq,
+  const bool is_carried = rider != nullptr;
+  if (is_carried) descriptors.push_back(rider->descriptor());
+  return Client::open(std::make_unique<ZmqConnection>(std::move(context), std::move(socket), parties_of(address, proof),
+                                                      options.window_bytes, std::move(rider)),
+                      {.kind = kind,
                        .address = address,
-                       .rules = {.channel = "zmq",
-                                 .traits = traits_of(ChannelKind::zmq),
-                                 .chunk_bytes_max = zmq_channel::kChunkBytesMax,
-                                 .in_order = true},
+                       .rules = {.channel = to_string(kind),
+                                 .traits = traits_of(kind),
+                                 .chunk_bytes_max = kChunkBytesMax,
+                                 .in_order = !is_carried},
                        .answers_cancels = true,
                        .descriptors = std::move(descriptors)});
+}
+
+}  // namespace zmq_channel
+
+Result<std::unique_ptr<ChannelClient>> open_zmq_client(const std::string& address, const ZmqClientOptions& options) {
+  return zmq_channel::open_carried_client(address, options, ChannelKind::zmq, nullptr);
 }
 
 }  // namespace freshet::channel

@@ -11,6 +11,7 @@
 
 #include "core/model/tensor.h"
 #include "transport/channel/channel.h"
+#include "transport/channel/skeleton/reception.h"
 #include "transport/channel/zmq/frame_generated.h"
 
 namespace freshet::channel::zmq_channel {
@@ -57,6 +58,10 @@ inline std::optional<Frame> read_frame(Bytes message) {
 inline Frame frame_of(Kind kind, std::uint64_t request = 0, std::uint64_t total = 0, std::uint64_t offset = 0,
                       std::uint32_t piece = 0, std::uint32_t detail = 0) {
   return Frame(kMagic, static_cast<std::uint32_t>(kind), request, total, offset, piece, detail);
+}
+
+inline Frame frame_of(std::uint64_t request, const Chunk& chunk) {
+  return frame_of(Kind::chunk, request, chunk.total, chunk.offset, chunk.piece, chunk.encoding);
 }
 
 }  // namespace freshet::channel::zmq_channel

@@ -12,6 +12,7 @@
 #include "core/base/wake.h"
 #include "transport/channel/skeleton/server.h"
 #include "transport/channel/zmq/buffers.h"
+#include "transport/channel/zmq/carrier.h"
 #include "transport/channel/zmq/frame.h"
 #include "transport/channel/zmq/zmq_channel.h"
 #include "transport/zmq/authenticator.h"
@@ -33,10 +34,12 @@ class ZmqPort final : public Port {
     zmq::context_t context;
     std::unique_ptr<Authenticator> authenticator;
     ZmqSocket socket;
+    ChannelKind kind = ChannelKind::zmq;
+    std::unique_ptr<Carrier> carrier;  ///< Null for zmq.
   };
   ZmqPort(Service& service, const ZmqServerOptions& options, Parts parts);
 
-  ChannelKind kind() const override { return ChannelKind::zmq; }
+  ChannelKind kind() const override { return kind_; }
   std::string address() const override { return address_; }
   Taken receive() override;
   bool send() override;
@@ -48,30 +51,33 @@ class ZmqPort final : public Port {
   /// ZeroMQ's name for a connection.
   using Identity = std::string;
   /// Invariant: what was filled and not yet credited costs at most the window, or is one message.
-  struct Peer {
+  struct Peer : Line {
+    using Line::Line;
+    Identity identity;
     int descriptor = -1;
     std::string key;  ///< Empty without keys.
     std::uint64_t window = 0;
     std::uint64_t unpaid = 0;  ///< Cost of what was filled and not credited.
-    RequestQueue queue;
 
     bool has_credit(std::size_t bytes) const { return unpaid == 0 || unpaid + cost_of(bytes) <= window; }
   };
   using Connections = std::map<Identity, Peer>;
 
   void take(const zmq::message_t& identity, const zmq::message_t& message, Time now);
-  static Status take(Peer& peer, const Frame& frame, Bytes data, Time now);
+  Status take(Peer& peer, const Frame& frame, Bytes data, Time now);
   void welcome(const Identity& identity, const Frame& frame, int descriptor, std::string_view key, Time now);
   /// Ends the connection by force.
   Connections::iterator put_out(Connections::iterator at);
-  bool send_next(const Identity& identity, Peer& peer);
+  bool send_next(Peer& peer);
   /// Fills the next message into `room`. Its size; 0 when there is nothing to say or no credit for it.
-  static std::size_t fill(Peer& peer, MutableBytes room);
-  static std::size_t fill_part(RequestQueue& queue, MutableBytes room);
+  std::size_t fill(Peer& peer, MutableBytes room);
+  std::size_t fill_part(Peer& peer, MutableBytes room);
+  static std::size_t fill_message(Peer& peer, MutableBytes room);
   static std::size_t fill_reply(Peer& peer, MutableBytes room);
 
   Service& service_;
   const ZmqServerOptions options_;
+  const ChannelKind kind_;
   const std::string address_;
   const std::shared_ptr<Buffers> buffers_;
   // The socket ends before the authenticator does, and that before the context.
@@ -80,6 +86,8 @@ class ZmqPort final : public Port {
   ZmqSocket socket_;
   Listener listener_;
   std::vector<zmq::pollitem_t> items_;
+  const std::unique_ptr<Carrier> carrier_;  ///< Null for zmq.
+  std::uint64_t last_number_ = 0;
   Connections connections_;
   Rejects rejects_{"zmq channel"};
 };
@@ -87,19 +95,23 @@ class ZmqPort final : public Port {
 ZmqPort::ZmqPort(Service& service, const ZmqServerOptions& options, Parts parts)
     : service_(service),
       options_(options),
+      kind_(parts.kind),
       address_(parts.socket.address.text()),
       buffers_(std::make_shared<Buffers>(sizeof(Frame) + options.chunk_bytes)),
       context_(std::move(parts.context)),
       authenticator_(std::move(parts.authenticator)),
       socket_(std::move(parts.socket)),
-      listener_(socket_, options.credentials ? Neighbours::all : options.neighbours, kArrivals, [this](int descriptor) {
-        std::erase_if(connections_, [&](const auto& entry) { return entry.second.descriptor == descriptor; });
-      }) {
+      listener_(socket_, options.credentials ? Neighbours::all : options.neighbours, kArrivals,
+                [this](int descriptor) {
+                  std::erase_if(connections_, [&](const auto& entry) { return entry.second.descriptor == descriptor; });
+                }),
+      carrier_(std::move(parts.carrier)) {
   items_ = {{socket_.socket.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, service.wake.descriptor(), ZMQ_POLLIN, 0}};
   listener_.watch(items_);
 }
 
 void ZmqPort::sleep(const Wake& wake, Duration at_most) {
+  if (carrier_ != nullptr) at_most = std::clamp(carrier_->due() - system_clock().now(), Duration(0), at_most);
   poll(items_, std::chrono::ceil<std::chrono::milliseconds>(at_most) + std::chrono::milliseconds(1));
   wake.acknowledge();
 }
@@ -167,7 +179,9 @@ Status ZmqPort::take(Peer& peer, const Frame& frame, Bytes data, Time now) {
       peer.unpaid -= frame.total();
       return {};
     case Kind::ping: peer.queue.ping(); return {};
-    default: return fail(Code::corrupt, format("a message of kind {}", frame.kind()));
+    default:
+      if (carrier_ != nullptr) return carrier_->take(peer, frame, data, now);
+      return fail(Code::corrupt, format("a message of kind {}", frame.kind()));
   }
 }
 
@@ -191,12 +205,12 @@ void ZmqPort::welcome(const Identity& identity, const Frame& frame, int descript
   const RequestQueue::Facts facts{.chunk_bytes = options_.chunk_bytes,
                                   .small_bytes = kSmallAnswerBytes,
                                   .answers_cancels = true,
-                                  .traits = traits_of(ChannelKind::zmq)};
-  connections_.emplace(identity,
-                       Peer{.descriptor = descriptor,
-                            .key = std::string(key),
-                            .window = std::clamp(frame.total(), std::min(kWindowBytesMin, most_bytes), most_bytes),
-                            .queue = RequestQueue(service_, facts, now)});
+                                  .traits = traits_of(kind_)};
+  Peer& peer = connections_.try_emplace(identity, ++last_number_, service_, facts, carrier_.get(), now).first->second;
+  peer.identity = identity;
+  peer.descriptor = descriptor;
+  peer.key = std::string(key);
+  peer.window = std::clamp(frame.total(), std::min(kWindowBytesMin, most_bytes), most_bytes);
 }
 
 ZmqPort::Connections::iterator ZmqPort::put_out(Connections::iterator at) {
@@ -215,19 +229,24 @@ bool ZmqPort::send() {
   bool any = false;
   for (auto& [identity, peer] : connections_) {
     int sent = 0;
-    while (sent < kSendsPerTurn && peer.queue.is_busy() && send_next(identity, peer)) ++sent;
+    while (sent < kSendsPerTurn && peer.queue.is_busy() && send_next(peer)) ++sent;
     any = any || sent > 0;
   }
-  return any;
+  if (carrier_ == nullptr) return any;
+  const auto next = [this](Line& line) {
+    while (!line.waiting && line.queue.is_busy() && send_next(static_cast<Peer&>(line))) {
+    }
+  };
+  return carrier_->carry(next, system_clock().now()) || any;
 }
 
-bool ZmqPort::send_next(const Identity& identity, Peer& peer) {
+bool ZmqPort::send_next(Peer& peer) {
   Buffers::Buffer buffer = buffers_->take();
   const std::size_t bytes = fill(peer, buffer.room());
   if (bytes == 0) return false;
   try {
     zmq::message_t message = Buffers::make_message(std::move(buffer), bytes);
-    socket_.socket.send(zmq::buffer(identity), zmq::send_flags::dontwait | zmq::send_flags::sndmore);
+    socket_.socket.send(zmq::buffer(peer.identity), zmq::send_flags::dontwait | zmq::send_flags::sndmore);
     socket_.socket.send(message, zmq::send_flags::dontwait);
     return true;
   } catch (const zmq::error_t&) {
@@ -239,25 +258,42 @@ std::size_t ZmqPort::fill(Peer& peer, MutableBytes room) {
   RequestQueue& queue = peer.queue;
   std::size_t bytes = 0;
   const bool is_free = queue.next_ended() == nullptr && !queue.is_pong_wanted();
-  if (is_free && peer.has_credit(room.size())) bytes = fill_part(queue, room);
+  if (is_free && !peer.messages.empty()) {
+    bytes = fill_message(peer, room);
+  } else if (is_free && !peer.waiting && peer.has_credit(room.size())) {
+    bytes = fill_part(peer, room);
+  }
   // Making an answer may have failed, which is to be told.
   if (bytes == 0) bytes = fill_reply(peer, room);
   if (bytes != 0) peer.unpaid += cost_of(bytes);
   return bytes;
 }
 
-std::size_t ZmqPort::fill_part(RequestQueue& queue, MutableBytes room) {
+std::size_t ZmqPort::fill_message(Peer& peer, MutableBytes room) {
+  const std::vector<std::byte>& message = peer.messages.front();
+  const std::size_t bytes = message.size();
+  if (!peer.has_credit(bytes)) return 0;
+  std::copy(message.begin(), message.end(), room.begin());
+  peer.messages.pop_front();
+  peer.queue.uncount_message();
+  return bytes;
+}
+
+std::size_t ZmqPort::fill_part(Peer& peer, MutableBytes room) {
   const MutableBytes behind = room.subspan(sizeof(Frame));
-  const auto part = queue.next(behind);
+  const auto part = peer.queue.next(behind);
   if (!part) return 0;
   Frame frame = frame_of(Kind::batch, part->request, 0, 0, 0, part->answers);
   if (part->answers == 0) {
-    frame = frame_of(Kind::chunk, part->request, part->chunk.total, part->chunk.offset, part->chunk.piece,
-                     part->chunk.encoding);
+    if (carrier_ != nullptr && carrier_->takes(peer, *part, system_clock().now())) {
+      peer.waiting = part;
+      return 0;
+    }
+    frame = frame_of(part->request, part->chunk);
     std::memcpy(behind.data(), part->bytes.data(), part->bytes.size());
   }
   std::memcpy(room.data(), &frame, sizeof frame);
-  queue.done(*part, true);
+  peer.queue.done(*part, true);
   return sizeof frame + part->bytes.size();
 }
 
@@ -292,10 +328,26 @@ Status check_options(const ZmqServerOptions& options) {
 }
 
 }  // namespace
-}  // namespace zmq_channel
 
-Result<std::unique_ptr<ChannelServer>> open_zmq_server(FetchSource& source, const ZmqServerOptions& options) {
-  FRESHET_TRY(zmq_channel::check_options(options));
+Line::Line(std::uint64_t line_number, Service& service, const RequestQueue::Facts& facts, Carrier* of_server, Time now)
+    : number(line_number), carrier(of_server), queue(service, facts, now) {
+  if (carrier != nullptr) carrier->add(*this);
+}
+
+Line::~Line() {
+  if (carrier != nullptr) carrier->remove(*this);
+}
+
+void Line::post(const Frame& frame, Bytes data) {
+  std::vector<std::byte>& message = messages.emplace_back(sizeof frame + data.size());
+  std::memcpy(message.data(), &frame, sizeof frame);
+  std::copy(data.begin(), data.end(), message.begin() + sizeof frame);
+  queue.count_message();
+}
+
+Result<std::unique_ptr<ChannelServer>> open_carried_server(FetchSource& source, const ZmqServerOptions& options,
+                                                           ChannelKind kind, const MakeCarrier& make_carrier) {
+  FRESHET_TRY(check_options(options));
   const ServerCredentials* const proof = options.credentials ? &*options.credentials : nullptr;
   FRESHET_ASSIGN(SocketAddress address,
                  SocketAddress::parse(options.address, true, proof != nullptr ? Reach::any_host : Reach::this_host));
@@ -308,14 +360,22 @@ Result<std::unique_ptr<ChannelServer>> open_zmq_server(FetchSource& source, cons
     FRESHET_ASSIGN(authenticator, Authenticator::open(context, proof->allow_file));
   }
   FRESHET_ASSIGN(ZmqSocket socket,
-                 bind_data(context, std::move(address), proof, {.message_bytes_max = zmq_channel::kToServerBytesMax}));
+                 bind_data(context, std::move(address), proof, {.message_bytes_max = kToServerBytesMax}));
   FRESHET_ASSIGN(Wake wake, Wake::open());
   auto service = std::make_unique<Service>(source, std::move(wake));
-  auto port = std::make_unique<zmq_channel::ZmqPort>(
-      *service, options,
-      zmq_channel::ZmqPort::Parts{
-          .context = std::move(context), .authenticator = std::move(authenticator), .socket = std::move(socket)});
+  auto port = std::make_unique<ZmqPort>(*service, options,
+                                        ZmqPort::Parts{.context = std::move(context),
+                                                       .authenticator = std::move(authenticator),
+                                                       .socket = std::move(socket),
+                                                       .kind = kind,
+                                                       .carrier = make_carrier ? make_carrier(*service) : nullptr});
   return Server::open(std::move(service), std::move(port));
+}
+
+}  // namespace zmq_channel
+
+Result<std::unique_ptr<ChannelServer>> open_zmq_server(FetchSource& source, const ZmqServerOptions& options) {
+  return zmq_channel::open_carried_server(source, options, ChannelKind::zmq, {});
 }
 
 }  // namespace freshet::channel
