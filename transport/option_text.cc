@@ -24,7 +24,7 @@ Result<std::optional<ChannelKind>> parse_channel(std::string_view text) {
   if (text.empty() || text == "auto") return std::nullopt;
   if (const auto kind = kind_named(text)) return kind;
   return fail(Code::invalid_argument,
-              format("channel {} is not known; expected auto, shm, ucx, zmq or file", shown(text)));
+              format("channel {} is not known; expected auto, shm, ucx, nccl, zmq or file", shown(text)));
 }
 
 Result<ChannelChoice> parse_channel_choice(std::string_view text) {
@@ -34,7 +34,7 @@ Result<ChannelChoice> parse_channel_choice(std::string_view text) {
   for (const std::string_view name : split_list(text)) {
     const auto kind = kind_named(name);
     if (!kind) {
-      return fail(Code::invalid_argument, format("no channel {} can be offered; there are ucx and zmq", shown(name)));
+      return fail(Code::invalid_argument, format("no channel {} can be offered; there are ucx, nccl and zmq", shown(name)));
     }
     kinds.push_back(*kind);
   }

@@ -15,7 +15,7 @@
 
 namespace freshet {
 
-/// "auto" or "": the best channel that both ends have. "shm", "ucx", "zmq", "file": this one.
+/// "auto" or "": the best channel that both ends have. "shm", "ucx", "nccl", "zmq", "file": this one.
 Result<std::optional<ChannelKind>> parse_channel(std::string_view text);
 /// "auto", "none", or kinds with commas: "ucx,zmq".
 Result<ChannelChoice> parse_channel_choice(std::string_view text);

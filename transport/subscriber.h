@@ -107,7 +107,7 @@ struct Update {
   /// mapped version without `every`, the time from the announcement until this process has read the grant; otherwise 0.
   /// From another host the value has no meaning: the clocks differ.
   Duration notify{};
-  /// "shm", "ucx", "zmq" or "file"; "cuda_ipc" if some of a mapped version's tensors lie in the GPU's memory too.
+  /// "shm", "ucx", "nccl", "zmq" or "file"; "cuda_ipc" if some of a mapped version's tensors lie in the GPU's memory too.
   std::string channel;
   /// Of the tensors fetched over a channel: those that came as an element delta, and those that came whole.
   std::uint64_t tensors_delta = 0;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/channel_conformance.h"
 
+#include "core/gpu/host_collective.h"
 #include "tests/support/temporary_folder.h"
+#include "transport/channel/nccl/nccl_channel.h"
 #include "transport/channel/ucx/ucx_channel.h"
 #include "transport/channel/zmq/zmq_channel.h"
 
@@ -59,7 +61,27 @@ const ChannelCase kZmqWithKeys{
         [](const std::string& address) { return open_zmq_client(address, {.credentials = key_folder().client()}); },
     .peer_words = [](const std::string& address) { return key_folder().peer_words(address); }};
 
-INSTANTIATE_TEST_SUITE_P(Channels, ChannelConformance, testing::Values(kUcx, kZmq, kZmqWithKeys),
+/// A slow machine breaks no round: who stands still is put out for its silence.
+constexpr nccl::RoundLimits kPatientRounds{.join = std::chrono::minutes(1), .transfer = std::chrono::minutes(1)};
+
+const ChannelCase kNccl{.name = "nccl",
+                        .open_server =
+                            [](FetchSource& source) {
+                              return open_nccl_server(source, {.trusted_fabric = true,
+                                                               .rounds = kPatientRounds,
+                                                               .collective = std::make_shared<gpu::HostCollective>()});
+                            },
+                        .open_client =
+                            [](const std::string& address) {
+                              return open_nccl_client(address, {.trusted_fabric = true,
+                                                                .collective = std::make_shared<gpu::HostCollective>()});
+                            },
+                        .peer_words =
+                            [](const std::string& address) {
+                              return std::vector<std::string>{"nccl", address};
+                            }};
+
+INSTANTIATE_TEST_SUITE_P(Channels, ChannelConformance, testing::Values(kUcx, kZmq, kZmqWithKeys, kNccl),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace

@@ -122,6 +122,12 @@ TEST_P(ChannelConformance, WhoIsCutOffEndsAndOthersGoOn) {
   FetchRequest other_request = request_for(1, {whole(0), whole(1)});
   other_request.lease = kOtherLease;
   other_request.session = kOtherSession;
+  // Both connections stand, so that what follows goes side by side.
+  expect_fetched(*client, request_for(0, {whole(1)}));
+  FetchRequest small_request = other_request;
+  small_request.request = 0;
+  small_request.pieces = {whole(1)};
+  expect_fetched(*other, small_request);
   // Side by side: a client that is not driven for seconds is as good as dead to its server.
   ASSERT_TRUE(client->fetch(request_for(1, {whole(0)}), sink));
   ASSERT_TRUE(other->fetch(other_request, other_sink));

@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "core/gpu/host_collective.h"
 #include "tests/conformance/channel_conformance.h"
+#include "transport/channel/nccl/nccl_channel.h"
 #include "transport/channel/ucx/ucx_channel.h"
 #include "transport/channel/zmq/zmq_channel.h"
 
@@ -22,6 +24,9 @@ namespace {
 Result<std::unique_ptr<ChannelClient>> open_client(const std::vector<std::string>& words) {
   if (words.size() == 2 && words[0] == "ucx") return open_ucx_client(words[1]);
   if (words.size() == 2 && words[0] == "zmq") return open_zmq_client(words[1]);
+  if (words.size() == 2 && words[0] == "nccl") {
+    return open_nccl_client(words[1], {.trusted_fabric = true, .collective = std::make_shared<gpu::HostCollective>()});
+  }
   if (words.size() == 4 && words[0] == "zmq") {
     FRESHET_ASSIGN(std::optional<ClientCredentials> credentials,
                    client_credentials({.key_file = words[2], .server_key = words[3]}));

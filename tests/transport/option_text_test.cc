@@ -18,7 +18,8 @@ bool is_invalid(const Result<Value>& parsed) {
 TEST(OptionText, AChannelIsAKindOrTheBestOne) {
   EXPECT_EQ(parse_channel("").value(), std::nullopt);
   EXPECT_EQ(parse_channel("auto").value(), std::nullopt);
-  for (const ChannelKind kind : {ChannelKind::shm, ChannelKind::ucx, ChannelKind::zmq, ChannelKind::file}) {
+  for (const ChannelKind kind :
+       {ChannelKind::shm, ChannelKind::ucx, ChannelKind::zmq, ChannelKind::file, ChannelKind::nccl}) {
     EXPECT_EQ(parse_channel(to_string(kind)).value(), kind);
   }
   EXPECT_TRUE(is_invalid(parse_channel("carrier-pigeon")));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Which of a publisher's channels a subscriber uses, and why: `shm` where memory can be shared, `ucx` on a trusted
-/// fabric, `zmq` elsewhere, `file` where nothing else is left. A channel that failed is avoided for a pause that grows;
-/// among those that carry bytes, one that was measured clearly faster lately is preferred (what is measured has the
-/// load of the moment in it). A pure value: no I/O, no clock. One thread at a time.
+/// Which of a publisher's channels a subscriber uses, and why: `shm` where memory can be shared, `nccl` or `ucx`
+/// on a trusted fabric, `zmq` elsewhere, `file` where nothing else is left. A channel that failed is avoided for a
+/// pause that grows; among those that carry bytes, one that was measured clearly faster lately is preferred (what is
+/// measured has the load of the moment in it). A pure value: no I/O, no clock. One thread at a time.
 
 #include <array>
 #include <chrono>
@@ -23,7 +23,7 @@ class ChannelSelector {
  public:
   struct Options {
     std::uint32_t usable = bit(ChannelKind::shm);  ///< Those that this process can use at all.
-    bool trusted_fabric = false;                   ///< Without it `ucx` goes no further than this host.
+    bool trusted_fabric = false;                   ///< Without it `ucx` and `nccl` go no further than this host.
     std::optional<ChannelKind> only;               ///< Asked for by the operator: no other is taken.
     Duration pause_min = std::chrono::seconds(1);  ///< After a first failure; doubles with each.
     Duration pause_max = std::chrono::seconds(60);

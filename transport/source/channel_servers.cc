@@ -2,6 +2,7 @@
 #include "transport/source/channel_servers.h"
 
 #include "core/base/format.h"
+#include "transport/channel/nccl/nccl_channel.h"
 #include "transport/channel/ucx/ucx_channel.h"
 #include "transport/channel/zmq/zmq_channel.h"
 #include "transport/zmq/address.h"
@@ -21,7 +22,8 @@ std::string interface_of(const std::string& control) {
 Status check_kinds(const std::vector<ChannelKind>& kinds) {
   for (const ChannelKind kind : kinds) {
     if (traits_of(kind).fetches) continue;
-    return fail(Code::invalid_argument, format("no channel {} can be offered; there are ucx and zmq", to_string(kind)));
+    return fail(Code::invalid_argument,
+                format("no channel {} can be offered; there are ucx, nccl and zmq", to_string(kind)));
   }
   return {};
 }
@@ -32,9 +34,11 @@ Result<std::unique_ptr<ChannelServer>> open_server(ChannelKind kind, const Chann
     return channel::open_ucx_server(source, {.address = format("ucx://{}:0", interface_of(options.control)),
                                              .trusted_fabric = options.trusted_fabric});
   }
-  return channel::open_zmq_server(source, {.address = format("tcp://{}:*", interface_of(options.control)),
+  const channel::ZmqServerOptions messages{.address = format("tcp://{}:*", interface_of(options.control)),
                                            .credentials = options.credentials,
-                                           .neighbours = options.neighbours});
+                                           .neighbours = options.neighbours};
+  if (kind == ChannelKind::zmq) return channel::open_zmq_server(source, messages);
+  return channel::open_nccl_server(source, {.messages = messages, .trusted_fabric = options.trusted_fabric});
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ namespace freshet::source {
 
 struct ChannelServersOptions {
   /// Nothing: where the control socket listens on TCP, zmq, and ucx if the fabric was declared trusted (ucx knows
-  /// neither keys nor users), none elsewhere; one that cannot be opened is left out. Or the kinds to offer; one that
-  /// cannot be opened is an error then.
+  /// neither keys nor users), none elsewhere; one that cannot be opened is left out. (nccl only if it is named: it
+  /// takes a GPU's memory.) Or the kinds to offer; one that cannot be opened is an error then.
   ChannelChoice kinds;
   std::string control;  ///< The control socket's address, as it was bound: channels listen on the same interface.
   bool trusted_fabric = false;

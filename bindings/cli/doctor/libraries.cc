@@ -8,6 +8,7 @@
 #include "bindings/cli/doctor/finding.h"
 #include "bindings/cli/doctor/library.h"
 #include "core/base/format.h"
+#include "core/gpu/collective.h"
 #include "core/gpu/device.h"
 
 namespace freshet::cli {
@@ -32,14 +33,10 @@ Finding find_cuda() {
 }
 
 Finding find_nccl() {
-  const Finding finding{.check = "nccl", .enables = "GPU to GPU across devices"};
-  const Library nccl("libnccl.so.2");
-  auto* get_version = nccl.function<int(int*)>("ncclGetVersion");
-  int version = 0;
-  if (get_version == nullptr || get_version(&version) != 0) {
-    return finding.with(Health::missing, "no libnccl.so.2", "libnccl2 from NVIDIA's repository");
-  }
-  return finding.with(Health::ok, format("NCCL {}.{}.{}", version / 10000, version % 10000 / 100, version % 100));
+  const Finding finding{.check = "nccl", .enables = "channel nccl, between GPUs of a trusted fabric"};
+  const auto version = gpu::nccl_version();
+  if (version) return finding.with(Health::ok, *version);
+  return finding.with(Health::missing, version.error().message(), "libnccl2, 2.23 or later, from NVIDIA's repository");
 }
 
 Finding find_ceph() {

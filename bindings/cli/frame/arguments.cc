@@ -89,7 +89,7 @@ void add_addresses(CLI::App& command, std::string& addresses, const std::string&
 void add_channel(CLI::App& command, std::optional<ChannelKind>& channel) {
   add_parsed(command, "--channel", channel, parse_channel,
              "the channel of bytes: auto (the best that both ends have; default), or one kind and no other")
-      ->check(CLI::IsMember({"auto", "shm", "ucx", "zmq", "file"}));
+      ->check(CLI::IsMember({"auto", "shm", "ucx", "nccl", "zmq", "file"}));
 }
 
 CLI::Option* add_offer(CLI::App& command, ChannelChoice& channels) {
@@ -97,14 +97,16 @@ CLI::Option* add_offer(CLI::App& command, ChannelChoice& channels) {
       [](std::string& text) -> std::string {
         if (text == "auto" || text == "none") return {};
         for (const std::string_view one : split_list(text)) {
-          if (one != "ucx" && one != "zmq") return text + ": expected auto, none, or kinds of zmq,ucx";
+          if (one != "ucx" && one != "nccl" && one != "zmq") {
+            return text + ": expected auto, none, or kinds of zmq,ucx,nccl";
+          }
         }
         return {};
       },
       "KINDS");
   return add_parsed(command, "--offer", channels, parse_channel_choice,
                     "the channels for clients that fetch bytes from here over TCP: auto (default), none, or kinds with "
-                    "commas: zmq,ucx")
+                    "commas: zmq,ucx,nccl")
       ->check(known);
 }
 

@@ -187,7 +187,7 @@ Result<BulkReader::Connection> BulkReader::take(const BulkLease& lease) {
     const Time now = system_clock().now();
     const bool has_zmq = std::ranges::count(offers, ChannelKind::zmq, &protocol::ChannelOffer::kind) != 0;
     if (!options_.only && has_zmq && bytes_read_ < kUcxPaysAfter) {
-      std::erase_if(offers, [](const auto& one) { return one.kind == ChannelKind::ucx; });
+      std::erase_if(offers, [](const auto& one) { return traits_of(one.kind).needs_trusted_fabric; });
     }
     FRESHET_ASSIGN(const auto choice, selector_.choose(offers, lease.same_host, now));
     if (choice.not_before > now) return fail(Code::unavailable, "the data channels failed lately: " + choice.why);

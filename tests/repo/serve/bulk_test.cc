@@ -188,7 +188,7 @@ TEST(BulkDefaults, SharedMemoryIsNoChannelOfAProvider) {
       *local, {.address = "tcp://127.0.0.1:*", .channels = std::vector{ChannelKind::zmq, ChannelKind::shm}});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), Code::invalid_argument);
-  EXPECT_EQ(refused.error().message(), "no channel shm can be offered; there are ucx and zmq");
+  EXPECT_EQ(refused.error().message(), "no channel shm can be offered; there are ucx, nccl and zmq");
   const auto server = RepositoryServer::open(*local, {.address = "tcp://127.0.0.1:*"});
   ASSERT_TRUE(server);
   const auto client = connect_repository((*server)->address(), {.channels = std::vector{ChannelKind::shm}});

@@ -37,6 +37,18 @@ TEST(ChannelSelector, PrefersMemoryThenATrustedFabricThenANetworkThenAFolder) {
             ChannelKind::file);
 }
 
+TEST(ChannelSelector, TakesNcclWhereItIsOfferedAndTheFabricIsTrusted) {
+  auto offers = kOffers;
+  offers.push_back({.kind = ChannelKind::nccl, .address = "tcp://n"});
+  const std::uint32_t usable = kAllKinds | bit(ChannelKind::nccl);
+  const auto taken = [&](bool trusted, bool same_host) {
+    return ChannelSelector({.usable = usable, .trusted_fabric = trusted}).choose(offers, same_host, at(0))->offer.kind;
+  };
+  EXPECT_EQ(taken(true, false), ChannelKind::nccl);
+  EXPECT_EQ(taken(false, false), ChannelKind::zmq);
+  EXPECT_EQ(taken(true, true), ChannelKind::shm);
+}
+
 TEST(ChannelSelector, SaysWhyNothingCanBeUsed) {
   const auto none = ChannelSelector().choose(kOffers, false, at(0));
   ASSERT_FALSE(none);

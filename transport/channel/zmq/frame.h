@@ -29,6 +29,13 @@ enum class Kind : std::uint32_t {
   batch = 10,  ///< `detail` answers follow, each an Answer and its bytes.
   ended = 11,  ///< The request has failed, or was cancelled: `detail` is the code, a text follows.
   pong = 12,
+
+  // Of the channel nccl alone (channel/nccl). `request` is a round's number.
+  took = 6,       ///< The client has `total` transfers of it.
+  left = 7,       ///< The client left it, with `total` transfers; a text says why, if it was not told to.
+  round = 13,     ///< Join it as rank `piece` of `detail`; its id follows.
+  transfer = 14,  ///< The next of it, of `total` bytes: where `detail` parts of it belong follows, a Carried each.
+  leave = 15,     ///< It is over.
 };
 
 /// "FZC" and the protocol's version.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/subscribe/fetch/channel_openers.h"
 
+#include "core/gpu/collective.h"
+#include "transport/channel/nccl/nccl_channel.h"
 #include "transport/channel/ucx/ucx_channel.h"
 #include "transport/channel/zmq/zmq_channel.h"
 
@@ -17,6 +19,13 @@ ChannelOpeners channel_openers(const SecurityOptions& security, const std::optio
     const Neighbours listening = neighbours_admitted(security, false);
     openers[ChannelKind::ucx] = [trusted = security.trusted_fabric, listening](const std::string& address) {
       return channel::open_ucx_client(address, {.trusted_fabric = trusted, .believed = listening});
+    };
+  }
+  // NCCL's library alone is looked for: a driver that is opened here could not be used by a child of this process.
+  if (security.trusted_fabric && gpu::nccl_version()) {
+    openers[ChannelKind::nccl] = [credentials, believed](const std::string& address) {
+      return channel::open_nccl_client(
+          address, {.messages = {.credentials = credentials, .believed = believed}, .trusted_fabric = true});
     };
   }
   return openers;
