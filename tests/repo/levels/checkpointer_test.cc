@@ -383,9 +383,9 @@ TEST(Checkpointer, AFullDiskFailsOneVersionAndIsForgottenWhenThereIsRoom) {
   ASSERT_TRUE((*opened)->finish(kLong));
   const auto resting = levels::RestingCheckpoints::open({disk / "ck"}, nullptr, "net");
   ASSERT_TRUE(resting);
-  const auto audit = resting->verify();
-  ASSERT_TRUE(audit);
-  EXPECT_TRUE(audit->corrupt.empty());
+  VerifyReport report;
+  ASSERT_TRUE(resting->verify(report));
+  EXPECT_TRUE(report.corrupt.empty());
   const auto whole = resting->get({});
   ASSERT_TRUE(whole);
   EXPECT_EQ(whole->step, 3U);
