@@ -262,6 +262,7 @@ Result<std::vector<std::byte>> ExternalLevel::head(const Version& version) {
   const MutexLock lock(mutex_);
   FRESHET_ASSIGN(const VersionRecord* const record, record_of(version));
   const Manifest& manifest = record->manifest;
+  FRESHET_ASSIGN(const std::vector<OwnerRow> owners, repository_->owners(manifest.name));
   ShardHeader header{.model = model_,
                      .key = {.version = version, .rank = 0, .ranks = 1},
                      .step = manifest.step,
@@ -271,9 +272,15 @@ Result<std::vector<std::byte>> ExternalLevel::head(const Version& version) {
                      .payload_bytes = cut_->offsets.back()};
   std::map<VersionId, std::uint32_t> known = {{version.id, 0}};
   for (std::size_t i = 0; i < cut_->pieces.size(); ++i) {
-    const VersionId& writer = manifest.owners[cut_->pieces[i].piece.tensor].writer;
+    const std::uint32_t tensor = cut_->pieces[i].piece.tensor;
+    const VersionId& writer = manifest.owners[tensor].writer;
     const auto [at, is_new] = known.try_emplace(writer, static_cast<std::uint32_t>(header.versions.size()));
-    if (is_new) header.versions.push_back({.id = writer, .number = 0});
+    if (is_new) {
+      Version& named = header.versions.emplace_back(Version{.id = writer});
+      // Of another model, or not known: no number.
+      if (tensor < owners.size() && owners[tensor].owner.model == model_) named.number = owners[tensor].owner.number;
+      if (!named.is_possible()) named.number = 0;
+    }
     header.records.push_back({.writer = at->second, .store = 0, .offset = cut_->offsets[i]});
   }
   return encode_shard_head(header);

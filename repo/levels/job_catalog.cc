@@ -98,6 +98,12 @@ Result<JobCatalog::Entries::const_iterator> JobCatalog::find(const VersionName& 
     if (!at->second.row.retired) there += format("{}{}", there.empty() ? "" : ", ", at->first);
   }
   if (found != entries->end()) return found;
+  if (there.empty()) {
+    return fail(Code::not_found,
+                format("there is no checkpoint {}, and no other one of {} that can be read: freshet repo "
+                       "verify names damaged files",
+                       to_string(name), name.model));
+  }
   return fail(Code::not_found, format("there is no checkpoint {}; there are versions {}", to_string(name), there));
 }
 
@@ -150,6 +156,7 @@ Result<VerifyReport> JobCatalog::verify(const std::optional<VersionName>& name, 
   if (name) {
     FRESHET_ASSIGN(const auto found, find(*name));
     only = found->second.row.version;
+    if (found->second.row.retired) return fail(get(*only).error());
   }
   VerifyReport report;
   for (const auto& [model, entries] : models_) {

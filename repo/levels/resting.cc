@@ -14,10 +14,10 @@ namespace freshet::levels {
 
 namespace {
 
-/// The folders, what was rebuilt of what they miss, in memory, and the repository.
+/// The folders, and what was rebuilt of what they miss, in memory.
 class RebuildingSource final : public ShardSource {
  public:
-  RebuildingSource(const ShardFolders& folders, ExternalLevel* external) : folders_(folders), external_(external) {}
+  explicit RebuildingSource(const ShardFolders& folders) : folders_(folders) {}
 
   /// The next plan that is no rebuild: those are carried out.
   Result<RestartPlan> next_plan(RestartPlanner& planner) {
@@ -29,18 +29,11 @@ class RebuildingSource final : public ShardSource {
   }
 
   Bytes head(const Holder& holder, std::uint32_t ranks) override {
-    if (holder.kind == ShardKind::stored) return answer(external_->head(holder.version));
     const Rebuilt* rebuilt = find(holder);
     return rebuilt == nullptr ? folders_.head(holder, ranks) : answer(rebuilt->head);
   }
-  Bytes table(std::uint32_t holder, const Digest& digest) override {
-    if (external_ != nullptr) {
-      if (auto table = external_->table(digest)) return answer(std::move(table));
-    }
-    return folders_.table(holder, digest);
-  }
+  Bytes table(std::uint32_t holder, const Digest& digest) override { return folders_.table(holder, digest); }
   std::unique_ptr<Pending> read(const Holder& holder, std::uint32_t ranks, std::vector<ByteRange> ranges) override {
-    if (holder.kind == ShardKind::stored) return done(answer(external_->read(holder.version, ranges)));
     const Rebuilt* rebuilt = find(holder);
     if (rebuilt == nullptr) return folders_.read(holder, ranks, std::move(ranges));
     std::vector<std::byte> bytes;
@@ -92,7 +85,6 @@ class RebuildingSource final : public ShardSource {
   }
 
   FolderSource folders_;
-  ExternalLevel* const external_;  ///< Null for none.
   std::map<std::pair<Version, std::uint32_t>, Rebuilt> rebuilt_;
 };
 
@@ -202,14 +194,10 @@ bool RestingCheckpoints::has_all_parity(const RestingVersion& row) const {
   return whole.size() == row.ranks;
 }
 
-Result<WholeVersion> RestingCheckpoints::whole_from(ShardSource& source, const RestartPlan& plan,
-                                                    std::vector<BadShard>& bad) const {
+Result<WholeVersion> RestingCheckpoints::whole_from_shards(ShardSource& source, const RestartPlan& plan,
+                                                           std::vector<BadShard>& bad) const {
   FRESHET_ASSIGN(const ShardedVersion version, ShardedVersion::open(source, plan, 0, bad));
-  const bool is_stored = plan.source == RestartPlan::Source::repository;
-  WholeVersion whole{.version = plan.version,
-                     .step = plan.step,
-                     .from = is_stored ? Level::external : Level::local,
-                     .notes = plan.notes};
+  WholeVersion whole{.version = plan.version, .step = plan.step, .from = Level::local, .notes = plan.notes};
   std::vector<WantedPiece> wanted;
   for (const LaidTensor& tensor : version.tensors().tensors) {
     whole.specs.push_back(tensor.spec);
@@ -225,9 +213,29 @@ Result<WholeVersion> RestingCheckpoints::whole_from(ShardSource& source, const R
   return whole;
 }
 
+/// All tensors at once: a repository reads them side by side, each into its place.
+Result<WholeVersion> RestingCheckpoints::whole_from_repository(const RestartPlan& plan,
+                                                               std::vector<BadShard>& bad) const {
+  WholeVersion whole{.version = plan.version, .step = plan.step, .from = Level::external, .notes = plan.notes};
+  const auto read_all = [&]() -> Status {
+    FRESHET_ASSIGN(const VersionRecord record, repository_->get({folders_->model(), plan.version.number}));
+    for (const TensorSpec& spec : record.manifest.architecture->tensors()) {
+      whole.specs.push_back(spec);
+      whole.bytes.emplace_back(spec.bytes());
+    }
+    std::vector<Repository::TensorRead> reads;
+    for (std::uint32_t i = 0; i < whole.bytes.size(); ++i) reads.push_back({.tensor = i, .out = whole.bytes[i]});
+    return repository_->read(record, reads);
+  };
+  const Status read = read_all();
+  if (read) return whole;
+  if (!is_no_damage(read.error())) bad.push_back(bad_at(plan.holders.front(), read.error().message()));
+  return fail(read.error());
+}
+
 Result<WholeVersion> RestingCheckpoints::get(std::optional<VersionNumber> number) const {
   RestartPlanner plans = planner(number, true, all_kinds());
-  RebuildingSource source(*folders_, external_.get());
+  RebuildingSource source(*folders_);
   for (;;) {
     FRESHET_ASSIGN(const RestartPlan plan, source.next_plan(plans));
     if (plan.source == RestartPlan::Source::nothing) {
@@ -237,7 +245,8 @@ Result<WholeVersion> RestingCheckpoints::get(std::optional<VersionNumber> number
                   format("there is no version of {} that can be completed{}", folders_->model(), why));
     }
     std::vector<BadShard> bad;
-    Result<WholeVersion> whole = whole_from(source, plan, bad);
+    Result<WholeVersion> whole = plan.source == RestartPlan::Source::repository ? whole_from_repository(plan, bad)
+                                                                                : whole_from_shards(source, plan, bad);
     if (whole || bad.empty()) return whole;
     plans.cross_off(plan.version, bad, plan.source);
   }
@@ -281,8 +290,7 @@ void RestingCheckpoints::verify_shard(const HeldShard& shard, VerifyReport& repo
 void RestingCheckpoints::verify_parity(const HeldShard& shard, VerifyReport& report,
                                        std::set<CheckedChunk>& checked) const {
   const auto say = [&](const std::string& reason) { report.corrupt.push_back(damage(shard, "", "parity: " + reason)); };
-  const auto bytes = folders_->read_head(shard.key, shard.kind);
-  const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
+  const auto head = folders_->read_header(shard.key, shard.kind);
   if (!head) return say(head.error().message());
   const ByteRange trailer = parity_trailer(*head);
   const auto listed = folders_->read(shard.key, std::span(&trailer, 1), shard.kind);
@@ -334,7 +342,7 @@ Result<std::vector<RestingVersion>> RestingCheckpoints::drain() {
     const bool is_there = row.local != Completeness::incomplete || row.group != Completeness::incomplete;
     if (!is_there || row.version.number <= newest) continue;
     RestartPlanner plans = planner(row.version.number, false, all_kinds());
-    RebuildingSource source(*folders_, nullptr);
+    RebuildingSource source(*folders_);
     for (;;) {
       const Result<RestartPlan> plan = source.next_plan(plans);
       if (!plan) break;  // Damaged: an older or newer one may do.

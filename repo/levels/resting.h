@@ -72,7 +72,9 @@ class RestingCheckpoints {
   static Kinds all_kinds() { return {ShardKind::own, ShardKind::copy, ShardKind::parity}; }
   RestartPlanner planner(std::optional<VersionNumber> number, bool with_repository, const Kinds& kinds) const;
   bool has_all_parity(const RestingVersion& row) const;
-  Result<WholeVersion> whole_from(ShardSource& source, const RestartPlan& plan, std::vector<BadShard>& bad) const;
+  Result<WholeVersion> whole_from_shards(ShardSource& source, const RestartPlan& plan,
+                                         std::vector<BadShard>& bad) const;
+  Result<WholeVersion> whole_from_repository(const RestartPlan& plan, std::vector<BadShard>& bad) const;
   VerifyReport::Corrupt damage(const HeldShard& shard, std::string tensor, std::string reason) const;
   void verify_shard(const HeldShard& shard, VerifyReport& report, std::set<CheckedChunk>& checked) const;
   void verify_parity(const HeldShard& shard, VerifyReport& report, std::set<CheckedChunk>& checked) const;

@@ -87,10 +87,9 @@ Status Bringer::bring(const Version& version, std::uint64_t step, const PutToken
   const ShareCut& cut = *job_.cut;
   FRESHET_ASSIGN(const auto architecture, architecture_of(*cut.table));
   const ShardKey key{version, cut.rank, cut.ranks};
-  FRESHET_ASSIGN(const std::vector<std::byte> head, job_.folders->read_head(key, ShardKind::own));
-  FRESHET_ASSIGN(const ShardHeader header, decode_shard_head(head));
-  if (header.key != key || header.tensors != cut.table->digest) {
-    return fail(Code::corrupt, format("the folder has another shard as {}", to_string(header.model, key)));
+  FRESHET_ASSIGN(const ShardHeader header, job_.folders->read_header(key, ShardKind::own));
+  if (header.tensors != cut.table->digest) {
+    return fail(Code::corrupt, format("the shard {} is of other tensors", to_string(header.model, key)));
   }
   FRESHET_TRY(check_records(header, cut.pieces));
 

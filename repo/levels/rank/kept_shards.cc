@@ -67,8 +67,7 @@ bool KeptShards::add_needs(const HeldShard& shard, Needed& needed) const {
     needed[{{store, shard.key.rank, shard.key.ranks}, shard.kind}].push_back({head.records[record].offset, count});
   };
   if (shard.kind == ShardKind::parity) {
-    const auto bytes = job_.folders->read_head(shard.key, shard.kind);
-    const auto head = bytes ? decode_shard_head(*bytes) : fail(bytes.error());
+    const auto head = job_.folders->read_header(shard.key, shard.kind);
     if (!head) return false;
     const std::vector<ByteRange> blocks = head->parity->blocks();
     for (std::size_t i = 0; i < blocks.size(); ++i) need(*head, i, blocks[i].bytes);

@@ -58,10 +58,8 @@ void LocalLevel::inherit_from(const RestartPlan& plan, const Baseline& baseline)
   const std::uint32_t rank = job_.options.rank;
   const ShardKey key{.version = plan.version, .rank = rank, .ranks = job_.options.ranks};
   if (plan.ranks != job_.options.ranks) return;
-  const auto bytes = job_.folders->read_head(key, ShardKind::own);
-  if (!bytes) return;
-  const auto head = decode_shard_head(*bytes);
-  if (!head || head->key != key || head->tensors != cut.table->digest || !check_records(*head, cut.pieces)) return;
+  const auto head = job_.folders->read_header(key, ShardKind::own);
+  if (!head || head->tensors != cut.table->digest || !check_records(*head, cut.pieces)) return;
   for (std::size_t i = 0; i < cut.pieces.size(); ++i) {
     if (!is_equal_piece(cut, i, head->digests, baseline.digests)) return;
   }

@@ -232,7 +232,8 @@ void RestartPlanner::cross_off(Version version, const std::vector<BadShard>& bad
     repository_is_damaged_ = true;
   }
   for (const BadShard& one : bad) {
-    notes_.push_back(one.why);
+    // Ranks that read the same bytes tell the same.
+    if (std::ranges::find(notes_, one.why) == notes_.end()) notes_.push_back(one.why);
     if (source == RestartPlan::Source::repository) continue;
     auto& holders = one.where.kind == ShardKind::parity ? parity_holders_ : holders_;
     const auto at = holders.find({one.where.version, one.where.shard_rank});

@@ -303,9 +303,17 @@ Result<std::vector<std::byte>> ShardFolders::read_head(const ShardKey& key, Shar
   return head_in(file, shard_file(key));
 }
 
-Result<DescribedShard> ShardFolders::describe(const ShardKey& key, ShardKind kind) const {
+Result<ShardHeader> ShardFolders::read_header(const ShardKey& key, ShardKind kind) const {
   FRESHET_ASSIGN(const std::vector<std::byte> head, read_head(key, kind));
   FRESHET_ASSIGN(ShardHeader header, decode_shard_head(head));
+  if (header.key != key || header.parity.has_value() != (kind == ShardKind::parity)) {
+    return fail(Code::corrupt, format("{} has the head of another shard", whole_file(key, kind)));
+  }
+  return header;
+}
+
+Result<DescribedShard> ShardFolders::describe(const ShardKey& key, ShardKind kind) const {
+  FRESHET_ASSIGN(ShardHeader header, read_header(key, kind));
   FRESHET_ASSIGN(const std::vector<std::byte> encoded, read_table(header.tensors));
   FRESHET_ASSIGN(auto table, TensorTable::decode(encoded, header.tensors));
   FRESHET_TRY(check_table(*table, key.ranks));
@@ -377,16 +385,16 @@ Status ShardFolders::write(const std::vector<std::byte>& head, const ShardKey& k
   std::uint64_t bytes = 0;
   for (const Bytes& part : payload) bytes += part.size();
   AtHalf at_half(bytes, half);
+  const std::uint64_t middle = (bytes + 1) / 2;
   std::uint64_t written = 0;
+  Bytes left;
   const auto next = [&]() -> Result<std::optional<Bytes>> {
-    if (payload.empty()) {
-      at_half.reached(written);
-      return std::optional<Bytes>();
-    }
-    const Bytes part = payload.front();
-    payload = payload.subspan(1);
-    written += part.size();
     at_half.reached(written);
+    for (; left.empty() && !payload.empty(); payload = payload.subspan(1)) left = payload.front();
+    if (left.empty()) return std::optional<Bytes>();
+    const Bytes part = left.first(written < middle ? std::min(left.size(), middle - written) : left.size());
+    left = left.subspan(part.size());
+    written += part.size();
     return std::optional(part);
   };
   return write_streamed(head, key, ShardKind::own, false, next);

@@ -69,6 +69,8 @@ class ShardFolders {
 
   /// Of that kind, and of no other. not_found when it is in none of the folders.
   Result<std::vector<std::byte>> read_head(const ShardKey& key, ShardKind kind) const;
+  /// The same, decoded. corrupt: the file has another shard's head.
+  Result<ShardHeader> read_header(const ShardKey& key, ShardKind kind) const;
   /// The same with its tensors, each checked against the other: of an own shard or a copy.
   Result<DescribedShard> describe(const ShardKey& key, ShardKind kind) const;
   /// Bytes of the payload, one range after another. Not proved.

@@ -216,6 +216,7 @@ TEST(CheckpointCommand, RepositoryCommandsAnswerForAJobsFolders) {
   EXPECT_EQ(repo(with({"verify", "net@5"}, all)).exit_code, 4);
   EXPECT_EQ(repo(with({"verify", "net@4"}, all)).exit_code, 0);
   EXPECT_EQ(repo(with({"verify", "net@9"}, all)).exit_code, 3);
+  EXPECT_EQ(repo(with({"verify", "net@1"}, all)).exit_code, 3) << "the job let go of it";
   // A file that is cut short is of no version that could be named.
   std::filesystem::resize_file(job.shards(1).back(), 100);
   verified = repo({"verify", "--repo", job.local(1)});

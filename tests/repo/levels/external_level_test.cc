@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <memory>
 
 #include "repo/backend/backend.h"
 #include "repo/backend/backend_wrapper.h"
 #include "repo/levels/checkpointer.h"
+#include "repo/levels/job_catalog.h"
+#include "repo/levels/resting.h"
 #include "tests/repo/levels/support/held_memory.h"
 #include "tests/support/temporary_folder.h"
 
@@ -20,7 +23,7 @@ namespace {
 
 constexpr auto kWithinMinute = std::chrono::minutes(1);
 
-/// One of its scans fails when it is told so.
+/// One of its scans fails when it is told so. It counts the readings of tensors together.
 class SilentOnce final : public BackendWrapper {
  public:
   SilentOnce() : BackendWrapper(make_memory_backend()) {}
@@ -29,7 +32,12 @@ class SilentOnce final : public BackendWrapper {
     if (is_silent.exchange(false)) return fail(Code::unavailable, "the backend does not answer");
     return BackendWrapper::scan(prefix, each);
   }
+  Result<std::vector<std::optional<Digest>>> read_neighbours(std::span<const WholeRead> reads) const override {
+    ++readings;
+    return BackendWrapper::read_neighbours(reads);
+  }
   mutable std::atomic<bool> is_silent = false;
+  mutable std::atomic<int> readings = 0;
 };
 
 /// Lives of a job of one rank, with one repository.
@@ -104,6 +112,47 @@ TEST_F(ExternalLevel, AVersionThatSomebodyRetiredIsNoAncestor) {
   ASSERT_TRUE(repository_->retire({"net", 3}, {}));
   ASSERT_TRUE(store(*checkpointer, 4, 0)) << "none is left";
   expect_whole();
+}
+
+/// A store far away has many requests at once, if it is asked for all tensors together.
+TEST_F(ExternalLevel, AVersionIsTakenOutOfTheRepositoryWithOneReading) {
+  const auto checkpointer = begin();
+  ASSERT_TRUE(checkpointer);
+  ASSERT_TRUE(store(*checkpointer, 1, 0));
+  const auto resting = levels::RestingCheckpoints::open({}, repository_, "net");
+  ASSERT_TRUE(resting) << resting.error().message();
+  backend_->readings = 0;
+  const auto whole = resting->get({});
+  ASSERT_TRUE(whole) << whole.error().message();
+  EXPECT_EQ(backend_->readings, 1);
+  EXPECT_EQ(whole->from, CheckpointLevel::external);
+  ASSERT_EQ(whole->bytes.size(), memory_.held.size());
+  for (const auto& bytes : memory_.held) EXPECT_EQ(std::ranges::count(whole->bytes, bytes), 1);
+}
+
+/// Also in the folders of a job that went on from the repository, each tensor's owner has its number.
+TEST_F(ExternalLevel, WritersAreKnownByNumberAfterARestartFromTheRepository) {
+  {
+    const auto checkpointer = begin();
+    ASSERT_TRUE(checkpointer);
+    ASSERT_TRUE(store(*checkpointer, 1, 1));
+    ASSERT_TRUE(store(*checkpointer, 2, 0));
+    ASSERT_TRUE(checkpointer->finish(kWithinMinute));
+  }
+  std::filesystem::remove_all(folder_ / "net");
+  const auto checkpointer = begin();
+  ASSERT_TRUE(checkpointer);
+  ASSERT_TRUE(store(*checkpointer, 3, 0));
+  const auto catalog = levels::JobCatalog::open({folder_.path()});
+  ASSERT_TRUE(catalog) << catalog.error().message();
+  const auto in_folder = (*catalog)->owners({"net", 3});
+  const auto stored = repository_->owners({"net", 3});
+  ASSERT_TRUE(in_folder && stored);
+  ASSERT_EQ(in_folder->size(), stored->size());
+  for (std::size_t i = 0; i < stored->size(); ++i) {
+    EXPECT_EQ(in_folder->at(i).tensor, stored->at(i).tensor);
+    EXPECT_EQ(in_folder->at(i).owner, stored->at(i).owner) << stored->at(i).tensor;
+  }
 }
 
 }  // namespace

@@ -9,9 +9,12 @@
 #include <iostream>
 #include <random>
 
+#include "core/base/bytes.h"
+#include "repo/levels/job_catalog.h"
 #include "repo/levels/level_board.h"
 #include "repo/levels/restart/question.h"
 #include "repo/levels/restart/restart_plan.h"
+#include "repo/levels/resting.h"
 #include "repo/levels/shards/shard_folders.h"
 #include "tests/fault/fault_env.h"
 #include "tests/support/from_environment.h"
@@ -213,6 +216,24 @@ TEST(RestartPlanner, AVersionThatNoNumberCanFollowIsNamed) {
   EXPECT_NE(plan.error().message().find("18446744073709551615"), std::string::npos) << plan.error().message();
 }
 
+/// All ranks read a version of the repository, and each tells its damage.
+TEST(RestartPlanner, DamageThatManyRanksFindIsToldOnce) {
+  const Version version{.id = {.run = {1, 2}, .incarnation = 3, .sequence = 4}, .number = 4};
+  Version older = version;
+  older.id.sequence = older.number = 3;
+  RestartPlanner planner({Inventory{}, Inventory{}, Inventory{}}, {{older, 8, 3}, {version, 9, 3}}, {});
+  const auto plan = planner.next();
+  ASSERT_TRUE(plan) << plan.error().message();
+  ASSERT_EQ(plan->version, version);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    planner.cross_off(version, {{plan->holders.at(0), "version 4 in the repository: a blob is cut"}}, plan->source);
+  }
+  const auto next = planner.next();
+  ASSERT_TRUE(next) << next.error().message();
+  EXPECT_EQ(next->version, older);
+  EXPECT_EQ(next->notes, std::vector<std::string>{"version 4 in the repository: a blob is cut"});
+}
+
 /// What comes from a peer: no bytes crash a reader, and none of the damaged ones that are taken differ in size.
 TEST(Shard, HostileMessagesAreRefusedOrHarmless) {
   const Version version{.id = {.run = {1, 2}, .incarnation = 3, .sequence = 4}, .number = 4};
@@ -291,6 +312,30 @@ TEST(ShardFaults, AFailedWriteLeavesNoShard) {
   FAIL() << "20 calls for one shard";
 }
 
+/// Also of a shard that is one piece.
+TEST(ShardFaults, HalfOfAShardIsWrittenWhenThatIsSaid) {
+  const TemporaryFolder folder;
+  const ShardHeader header = some_header(*TensorTable::of(some_tensors()));
+  const std::vector<std::byte> head = encode_shard_head(header);
+  const auto folders = ShardFolders::open(system_env(), {folder.path()}, "net", 1);
+  ASSERT_TRUE(folders);
+  const std::vector<std::byte> payload(64);
+  for (const std::size_t first : {0U, 20U, 64U}) {
+    const std::vector<Bytes> parts = {Bytes(payload).first(first), Bytes(payload).subspan(first)};
+    int calls = 0;
+    const auto half = [&] {
+      ++calls;
+      for (const auto& entry : std::filesystem::directory_iterator(folder / "net")) {
+        if (entry.path().extension() != ".tmp") continue;
+        EXPECT_EQ(entry.file_size(), head.size() + 32) << first;
+      }
+    };
+    ASSERT_TRUE((*folders)->write(head, header.key, parts, half));
+    EXPECT_EQ(calls, 1) << first;
+  }
+  EXPECT_EQ((*folders)->scan().size(), 1U);
+}
+
 TEST(ShardFaults, FilesOfOthersAreLeftOutByName) {
   const TemporaryFolder folder;
   const auto table = TensorTable::of(some_tensors());
@@ -318,6 +363,73 @@ TEST(ShardFaults, FilesOfOthersAreLeftOutByName) {
   // Cut short.
   std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
   EXPECT_TRUE((*folders)->scan().empty());
+}
+
+/// Two folders have files of one name. The first one's are of other shards: nothing of them counts, and no part of a
+/// head is used that is not there.
+TEST(ShardFaults, AFileWithTheHeadOfAnotherShardIsDamaged) {
+  const TemporaryFolder first;
+  const TemporaryFolder second;
+  const auto table = TensorTable::of(some_tensors());
+  const auto write = [&](const TemporaryFolder& folder, const ShardHeader& header, const ShardKey& name,
+                         ShardKind kind) {
+    const auto folders = ShardFolders::open(system_env(), {folder.path()}, "net", 1);
+    ASSERT_TRUE(folders);
+    ASSERT_TRUE((*folders)->write_table(*table));
+    std::vector<std::byte> payload(header.payload_bytes);
+    const Digest listed = digest_of(Bytes(payload).first(payload.size() - 16));  // As parity ends.
+    store_little_endian(payload.data() + payload.size() - 16, listed.low);
+    store_little_endian(payload.data() + payload.size() - 8, listed.high);
+    std::vector<Bytes> left = {payload};
+    ASSERT_TRUE(
+        (*folders)->write_streamed(encode_shard_head(header), name, kind, false, [&]() -> Result<std::optional<Bytes>> {
+          if (left.empty()) return std::optional<Bytes>();
+          left.clear();
+          return std::optional<Bytes>(payload);
+        }));
+  };
+  const ShardHeader shard = some_header(*table);
+  ShardHeader parity = some_parity(*table);
+  parity.payload_bytes = 5 * 16;
+  write(second, shard, shard.key, ShardKind::own);
+  write(second, parity, parity.key, ShardKind::parity);
+  ShardHeader older = shard;
+  older.key.version = shard.versions[1];
+  ShardHeader without_parity = shard;
+  without_parity.key = parity.key;
+  without_parity.payload_bytes = 3 * 16;
+  write(first, older, shard.key, ShardKind::own);
+  write(first, without_parity, parity.key, ShardKind::parity);
+
+  const auto folders = ShardFolders::open_to_read({first.path(), second.path()}, "net");
+  ASSERT_TRUE(folders);
+  EXPECT_EQ((*folders)->scan().size(), 2U);
+  const auto described = (*folders)->describe(shard.key, ShardKind::own);
+  ASSERT_FALSE(described);
+  EXPECT_EQ(described.error().code(), Code::corrupt);
+  const auto resting = RestingCheckpoints::open({first.path(), second.path()}, std::shared_ptr<Repository>(), "net");
+  ASSERT_TRUE(resting);
+  VerifyReport report;
+  ASSERT_TRUE(resting->verify(report));
+  EXPECT_EQ(report.checked_bytes, 0U);
+  ASSERT_EQ(report.corrupt.size(), 4U);
+  for (const VerifyReport::Corrupt& one : report.corrupt) {
+    EXPECT_NE(one.reason.find("another shard"), std::string::npos) << one.reason;
+  }
+}
+
+TEST(ShardFaults, ACatalogOfDamageAloneNamesTheCommandThatTells) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "net");
+  std::ofstream(folder / "net/7.x.shard") << std::string(500, 'x');
+  const auto catalog = JobCatalog::open({folder.path()});
+  ASSERT_TRUE(catalog) << catalog.error().message();
+  EXPECT_TRUE((*catalog)->models()->empty());
+  const auto shown = (*catalog)->get({"net", 0});
+  ASSERT_FALSE(shown);
+  EXPECT_EQ(shown.error().code(), Code::not_found);
+  EXPECT_NE(shown.error().message().find("repo verify"), std::string::npos) << shown.error().message();
+  EXPECT_EQ((*catalog)->verify({}, {})->corrupt.size(), 1U);
 }
 
 }  // namespace
