@@ -17,7 +17,8 @@ constexpr Duration kTailCall = std::chrono::milliseconds(1500);
 /// longer successor.
 constexpr Duration kTailCallMax = std::chrono::seconds(12);
 /// But a request that was lost while the store was away would cost as long once the store is back. So a short read goes
-/// beside a long one, again and again. One that finds a larger record tells that the store answers.
+/// beside a long one, again and again. One that finds a larger record tells that the store answers; reads of this
+/// record then have the line to themselves, or a slow line would never carry it.
 constexpr std::uint64_t kBriefBytesMax = std::uint64_t{64} << 10;
 constexpr Duration kSnapshotCall = std::chrono::seconds(30);
 constexpr Duration kTailPause = std::chrono::milliseconds(200);
@@ -31,7 +32,8 @@ constexpr int kMissesMax = 100;
 void LogTail::on_tick(Time now) {
   if (error_) return;
   if (asked_.empty() && now >= due_) return ask(now);
-  if (phase_ == Phase::looks && !asked_.empty() && record_call_ > kTailCall && now >= brief_due_) ask_briefly(now);
+  const bool is_long = phase_ == Phase::looks && !asked_.empty() && record_call_ > kTailCall;
+  if (is_long && now >= brief_due_ && state_.position() + 1 != large_) ask_briefly(now);
 }
 
 void LogTail::look(Time now, Duration every) {
@@ -88,9 +90,8 @@ void LogTail::take_brief(const Asked& asked, Answer& answer, Time now, std::vect
   if (answer.kind == Answer::Kind::failed && !is_large) return;  // The long read tells why.
   forget_asked();
   if (is_large) {
-    ask_records(now);
-    brief_due_ = Time::max();  // This one takes what it takes.
-    return;
+    large_ = asked.number;
+    return ask_records(now);
   }
   trouble_.reset();
   record_call_ = kTailCall;

@@ -98,6 +98,7 @@ class LogTail {
   Duration record_call_ = std::chrono::milliseconds(1500);  ///< A read of a record may take so long.
   std::optional<std::pair<Ticket, Asked>> brief_;           ///< A short read beside a long one.
   Time brief_due_{};
+  std::uint64_t large_ = 0;  ///< The last record that a short read found too large for it.
 
   // Of a start from a snapshot.
   std::uint64_t snapshot_ = 0;

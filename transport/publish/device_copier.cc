@@ -42,9 +42,9 @@ void DeviceCopier::leak_lanes() {
                   "stay with the driver until the process ends",
                   std::chrono::duration_cast<std::chrono::milliseconds>(end_at_most_).count()));
   static Mutex& mutex = *new Mutex;
-  static auto& left = *new std::vector<decltype(lanes_)>;
+  static auto& left = *new std::vector<std::pair<decltype(lanes_), decltype(owners_)>>;
   MutexLock lock(mutex);
-  left.push_back(std::move(lanes_));
+  left.emplace_back(std::move(lanes_), std::move(owners_));
 }
 
 void DeviceCopier::end() {

@@ -21,6 +21,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -46,6 +47,12 @@ class DeviceCopier final : public TensorCopier {
   /// It takes managed memory too.
   MemoryKind memory_kind() const override { return MemoryKind::device; }
   void add_slab(Bytes memory) override { slabs_.push_back(memory); }
+  /// Where copies still run at the end, `owner` stays with what they write: other memory at this address would be taken
+  /// for the one that is registered.
+  void add_slab(Bytes memory, std::shared_ptr<const void> owner) {
+    add_slab(memory);
+    owners_.push_back(std::move(owner));
+  }
   Result<std::shared_ptr<gpu::Device>> device_of(std::int32_t ordinal) override;
   void end() override;
   /// It has digests where all bytes end in device memory and that device has formed them. unavailable: no driver, no
@@ -95,6 +102,7 @@ class DeviceCopier final : public TensorCopier {
   // The issuing thread's.
   std::shared_ptr<gpu::Platform> platform_;
   std::vector<Bytes> slabs_;
+  std::vector<std::shared_ptr<const void>> owners_;            ///< Of slabs.
   std::map<std::int32_t, std::unique_ptr<DeviceLane>> lanes_;  ///< By ordinal. A lane stays as long as the copier.
 
   Mutex mutex_;

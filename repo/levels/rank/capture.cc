@@ -133,7 +133,7 @@ Status Capture::copy(std::span<const Checkpointer::Held> held) {
     FRESHET_TRY(sealer_->start());
     if (!device_) device_.emplace(*job_.cut, job_.options.gpus);
     if (queued_ == nullptr) queued_ = std::make_shared<CheckpointCopies>();
-    FRESHET_TRY(device_->add(*share_, on_device, queued_));  // They run while the processor copies.
+    FRESHET_TRY(device_->add(share_, on_device, queued_));  // They run while the processor copies.
   }
   for (const Checkpointer::Held& one : held) {
     const OwnTensor& own = job_.own[one.tensor];

@@ -28,9 +28,10 @@ class DeviceCopies {
     std::size_t piece = 0;
     TensorView view;  ///< The piece's bytes in a GPU's memory. The name is for errors.
   };
-  /// Queues the copies and returns. The share's memory stays until this object is gone; its bytes are the copies' until
-  /// `queued` says that they have ended. Errors: those of DeviceCopier::issue().
-  Status add(Share& share, std::span<const Source> sources, const std::shared_ptr<CheckpointCopies>& queued);
+  /// Queues the copies and returns. The share stays as long as this object, and as long as copies that run on then; its
+  /// bytes are the copies' until `queued` says that they have ended. Errors: those of DeviceCopier::issue().
+  Status add(const std::shared_ptr<Share>& share, std::span<const Source> sources,
+             const std::shared_ptr<CheckpointCopies>& queued);
 
  private:
   const ShareCut& cut_;

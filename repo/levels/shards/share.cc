@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
 
@@ -30,6 +31,11 @@ Result<ShareMemory> ShareMemory::allocate(std::uint64_t bytes) {
   if (before > 0) ::munmap(begin, before);
   if (spare > before) ::munmap(begin + before + rounded, spare - before);
   ShareMemory memory(begin + before, rounded);
+  // Pages that a child shares are copied at the parent's next write, and a GPU's copies might go on into the old ones.
+  // The first write to each page after a fork would cost the loop a page fault, too.
+  if (::madvise(memory.data(), rounded, MADV_DONTFORK) != 0) {
+    return fail_errno(errno, "keep a checkpoint's memory from children");
+  }
   if (alignment == kHugePage) {
     [[maybe_unused]] const int advised = ::madvise(memory.data(), rounded, MADV_HUGEPAGE);
   }

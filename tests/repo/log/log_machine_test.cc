@@ -88,5 +88,62 @@ TEST_F(SlowLine, AReadThatFailedHasMoreTimeNextTime) {
   EXPECT_EQ(times[5], times[0]) << "a look is short again";
 }
 
+TEST_F(SlowLine, ARecordThatTheLineCarriesJustInTimeComes) {
+  run();
+  machine_.claim(now_);
+  std::string record;
+  for (auto calls = machine_.take_calls(); record.empty() && !calls.empty(); calls = machine_.take_calls()) {
+    for (const Call& call : calls) {
+      if (const auto* create = std::get_if<call::Create>(&call.what)) record = create->bytes;
+      Answer answer;
+      answer.kind = Answer::Kind::not_found;
+      machine_.on_answer(call.ticket, answer, now_);
+    }
+  }
+  ASSERT_FALSE(record.empty());
+  // It counts as 8 MB here, on a line of 1 MB/s, which all reads of it share.
+  constexpr double kSeconds = 8;
+  constexpr Duration kStep = std::chrono::milliseconds(50);
+  struct Read {
+    Call call;
+    Time end;
+    double left = kSeconds;
+  };
+  std::vector<Read> reads;
+  LogOptions other = options();
+  other.self.id = {.high = 3, .low = 3};
+  LogMachine reader(other, now_);
+  const Time end = now_ + std::chrono::minutes(5);
+  for (; reader.state().position() == 0 && now_ < end; now_ += kStep) {
+    reader.on_tick(now_);
+    for (Call& call : reader.take_calls()) {
+      Answer answer;
+      const auto* get = std::get_if<call::Get>(&call.what);
+      if (get != nullptr && get->key == record_key(1) && get->bytes_max >= kRecordBytesMax) {
+        reads.push_back({.call = call, .end = now_ + call.within});
+        continue;
+      }
+      answer.kind = get == nullptr ? Answer::Kind::done : Answer::Kind::not_found;
+      if (get != nullptr && get->key == record_key(1)) {
+        answer.kind = Answer::Kind::failed;
+        answer.error = Error(Code::out_of_space, "it is larger");
+      }
+      reader.on_answer(call.ticket, answer, now_);
+    }
+    const double part =
+        kStep / std::chrono::duration<double>(1) / static_cast<double>(std::max<std::size_t>(reads.size(), 1));
+    for (Read& read : reads) {
+      read.left -= part;
+      Answer answer;
+      answer.kind = read.left <= 0 ? Answer::Kind::found : Answer::Kind::failed;
+      if (read.left <= 0) answer.bytes = record;
+      if (read.left > 0) answer.error = Error(Code::timed_out, "no answer");
+      if (read.left <= 0 || now_ >= read.end) reader.on_answer(read.call.ticket, answer, now_);
+    }
+    std::erase_if(reads, [&](const Read& read) { return read.left <= 0 || now_ >= read.end; });
+  }
+  EXPECT_EQ(reader.state().position(), 1u);
+}
+
 }  // namespace
 }  // namespace freshet::log

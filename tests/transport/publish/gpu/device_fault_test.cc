@@ -241,13 +241,25 @@ TEST_P(DeviceFaults, ACopierWhoseCopiesRunOnEndsAllTheSame) {
     copies.push_back({.to = {static_cast<std::byte*>(slab) + i * 1000, 1000}, .from = view.data, .tensor = &view});
   }
   std::string outcome;
+  std::weak_ptr<int> owner;
+  {
+    DeviceCopier copier(host);
+    const auto given = std::make_shared<int>();
+    owner = given;
+    copier.add_slab({static_cast<std::byte*>(slab), kSlabBytes}, given);
+    ASSERT_TRUE(copier.issue(copies, [](auto) {}));
+  }
+  EXPECT_TRUE(owner.expired()) << "copies that have ended keep nothing";
   host->hold(true);
   {
     DeviceCopier copier(host, std::chrono::milliseconds(1));
-    copier.add_slab({static_cast<std::byte*>(slab), kSlabBytes});
+    const auto given = std::make_shared<int>();
+    owner = given;
+    copier.add_slab({static_cast<std::byte*>(slab), kSlabBytes}, given);
     ASSERT_TRUE(copier.issue(copies, [&](auto copied) { outcome = code_of(copied); }));
   }
   EXPECT_EQ(outcome, "timed_out");
+  EXPECT_FALSE(owner.expired()) << "its memory is not given to others while they run on";
   EXPECT_EQ(log.with("still run after 1 ms"), 1U);
   EXPECT_EQ(log.with("stays until the process ends"), 0U) << "neither a stream nor a registration waited once more";
   host->hold(false);
