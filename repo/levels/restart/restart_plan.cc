@@ -75,7 +75,8 @@ Result<Inventory> decode_inventory(Bytes bytes) {
   if (from->acknowledged() != nullptr && from->acknowledged()->size() == kLevels) {
     inventory.acknowledged.assign(from->acknowledged()->begin(), from->acknowledged()->end());
   }
-  if (std::max({inventory.number_max, inventory.incarnation_max, std::ranges::max(inventory.acknowledged)}) > kNumberMax)
+  if (std::max({inventory.number_max, inventory.incarnation_max, std::ranges::max(inventory.acknowledged)}) >
+      kNumberMax)
     return fail(Code::corrupt, "a rank's promises have impossible numbers");
   FRESHET_ASSIGN(inventory.error, error_from(from->error_code(), from->error_text()));
   return inventory;
@@ -374,17 +375,19 @@ Result<RestartPlan> RestartPlanner::next() const {
   for (const std::string& one : plan->notes) said += (said.empty() ? "" : "; ") + one;
   const std::string known =
       acknowledged == 0 ? "what it had is not known" : format("version {} was acknowledged there", acknowledged);
-  return fail(Code::corrupt,
-              format("{}; {}, and the ranks have {}: repair the repository, name the version to go on from, or begin anew",
-                     said, known, is_anew ? "none" : format("version {}", plan->version.number)));
+  return fail(
+      Code::corrupt,
+      format("{}; {}, and the ranks have {}: repair the repository, name the version to go on from, or begin anew",
+             said, known, is_anew ? "none" : format("version {}", plan->version.number)));
 }
 
 /// Without a look at what a damaged repository may have had.
 Result<RestartPlan> RestartPlanner::newest_plan() const {
   if (number_max() > kNumberMax) {
-    return fail(Code::failed_precondition, format("the repository has version {}, and no number can follow it: give the "
-                                                  "job another model",
-                                                  number_max()));
+    return fail(Code::failed_precondition,
+                format("the repository has version {}, and no number can follow it: give the "
+                       "job another model",
+                       number_max()));
   }
   if (choice_.from_nothing) return RestartPlan{};
   std::set<VersionNumber, std::greater<>> numbers;
