@@ -255,9 +255,15 @@ TEST_P(DeviceCheckpoint, ARunningJobGoesBackToAVersionThatIsStillBeingCopied) {
     ASSERT_TRUE(captured) << captured.error().message();
     model.write(step.handle(), 2);
     const auto writable = memory_->writable();
+    const auto early = checkpointer_->restore(writable);
+    ASSERT_TRUE(early) << early.error().message();
+    EXPECT_TRUE(checkpointer_->copies()->wait({})) << "restore() waits for the GPU";
+    // Nobody goes back to it before rank 0 has said that all ranks have it.
+    const Status captured_by_all = checkpointer_->wait(captured->version, CheckpointLevel::memory, kPatience);
+    ASSERT_TRUE(captured_by_all) << captured_by_all.error().message();
     const auto restored = checkpointer_->restore(writable);
     ASSERT_TRUE(restored) << restored.error().message();
-    ASSERT_TRUE(*restored) << "restore() waits for the GPU";
+    ASSERT_TRUE(*restored);
     EXPECT_EQ((*restored)->version.number, captured->version);
     expect_held(values);
     // It is what the next version is compared with.
