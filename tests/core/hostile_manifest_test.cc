@@ -127,8 +127,7 @@ TEST(HostileArchitecture, IsOneErrorThatNamesTheThing) {
   expect_graph_error("overflows", [](HostileGraph& g) { g.tensors[0].shape = {~std::uint64_t{0}, 2}; });
   expect_graph_error("rank", [](HostileGraph& g) { g.tensors[0].shape.assign(65, 1); });
   expect_graph_error("belongs to no layer", [](HostileGraph& g) { g.layers[0].tensors.clear(); });
-  expect_graph_error("a tensor that the graph does not have",
-                     [](HostileGraph& g) { g.layers[0].tensors[0].second = 1; });
+  expect_graph_error("tensor w does not exist", [](HostileGraph& g) { g.layers[0].tensors[0].second = 1; });
   expect_graph_error("two of its tensors", [](HostileGraph& g) { g.layers[0].tensors.emplace_back("w", 0); });
   expect_graph_error("belongs to layer f", [](HostileGraph& g) { g.layers[0].tensors.emplace_back("v", 0); });
   expect_graph_error("two tensors are named f.w", [](HostileGraph& g) {

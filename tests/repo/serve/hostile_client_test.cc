@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/base/clock.h"
+#include "core/base/format.h"
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/serve/raw_client.h"
@@ -91,7 +92,8 @@ TEST_F(HostileClient, AnOlderClientIsToldWhichProtocolIsSpokenHere) {
   const auto reply = client.hear();
   ASSERT_TRUE(reply && (*reply)->failed() != nullptr);
   EXPECT_EQ(error_of(*(*reply)->failed()).code(), Code::unsupported);
-  EXPECT_NE(error_of(*(*reply)->failed()).message().find("the client 3"), std::string::npos);
+  EXPECT_NE(error_of(*(*reply)->failed()).message().find(format("the client {}", kProtocolVersion - 1)),
+            std::string::npos);
 }
 
 TEST_F(HostileClient, ChunksThatWereNotAskedForEndTheConnection) {

@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "tests/repo/levels/gpu/checkpoint_lab.h"
+#include "tests/support/eventually.h"
 
 namespace freshet::test {
 namespace {
@@ -74,7 +75,11 @@ TEST_P(DeviceCheckpointFaults, WhatIsNotThatDevicesIsRefusedByName) {
   const auto refused = [&](auto change) {
     auto held = held_of(*model, {});
     change(held[0]);
-    return checkpoint(*checkpointer_, ++step, held);
+    const int failed_before = failed_;
+    auto answer = checkpoint(*checkpointer_, ++step, held);
+    // It has a place until it has failed, and there are two.
+    EXPECT_TRUE(came_true([&] { return failed_ == failed_before + 1; }));
+    return answer;
   };
   using Held = Checkpointer::Held;
   const auto host = refused([&](Held& held) { held.bytes = elsewhere; });
