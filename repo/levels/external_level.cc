@@ -288,7 +288,7 @@ Result<std::vector<std::byte>> ExternalLevel::head(const Version& version) {
 
 Result<std::vector<std::byte>> ExternalLevel::table(const Digest& digest) const {
   const MutexLock lock(mutex_);
-  if (!cut_ || cut_->table->digest != digest) return fail(Code::not_found, "rank 0 does not know this list of tensors");
+  if (!cut_ || cut_->table->digest != digest) return fail(Code::not_found, "this rank does not know this list of tensors");
   return cut_->table->encoded;
 }
 

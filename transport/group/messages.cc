@@ -9,7 +9,7 @@
 namespace freshet::group {
 namespace {
 
-constexpr std::uint16_t kProtocol = 1;
+constexpr std::uint16_t kProtocol = 2;
 constexpr std::size_t kTablesMax = 1 << 14;
 
 tl::unexpected<Error> bad_group_message(std::string_view what) {
