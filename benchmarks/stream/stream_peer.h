@@ -44,8 +44,8 @@ class PublisherPeer {
   Status rewrite(std::uint64_t seed);
   /// `tensors`: the first so many are named as changed; 0: all are.
   Result<Published> publish(std::uint64_t tensors = 0);
-  /// The same in two parts, so that nothing wakes this process while the version is on its way: when it was committed,
-  /// and what changed, is told by finish_publish().
+  /// The same in two parts: nothing wakes this process while the version is on its way. finish_publish() fills in the
+  /// time of the commit, and the changed bytes.
   Result<Published> begin_publish(std::uint64_t tensors);
   Status finish_publish(Published& published);
   /// Of the model in the trainer's memory.
