@@ -14,6 +14,8 @@ constexpr double kUnknownLink = 125e6;
 constexpr double kSavingMin = 0.1;
 constexpr std::uint64_t kSampledShare = 128;
 constexpr std::uint64_t kSampledBytesMin = std::uint64_t{16} << 10;
+/// Of a small tensor: to count all changes of one that changed everywhere takes several times as long as to send it.
+constexpr std::uint64_t kSampledShareOfSmall = 8;
 constexpr std::uint64_t kSampledBytesMax = std::uint64_t{1} << 20;
 constexpr double kFrameBytes = 160;  ///< Head, seal, a block's head.
 
@@ -51,7 +53,8 @@ double expected_delta_bytes(const EncodingQuestion& question) {
 
 EncodingQuestion sampled_question(DType dtype, Bytes base, Bytes target, double link_bytes_per_second,
                                   const EncodingCosts& costs) {
-  const std::uint64_t read = std::clamp(base.size() / kSampledShare, kSampledBytesMin, kSampledBytesMax);
+  const std::uint64_t least = std::min(kSampledBytesMin, base.size() / kSampledShareOfSmall);
+  const std::uint64_t read = std::clamp(base.size() / kSampledShare, least, kSampledBytesMax);
   return {.dtype = dtype,
           .bytes = base.size(),
           .changed_elements = std::max<std::uint64_t>(1, estimate_changed_elements(dtype, base, target, read)),

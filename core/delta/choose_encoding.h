@@ -34,8 +34,8 @@ struct EncodingQuestion {
 };
 
 /// The question about these two payloads of a tensor, with the changes counted in a small part of them
-/// (estimate_changed_elements): a hundredth
-/// of a large tensor is read. Never 0 changes, since a sample can miss them. REQUIRES: as encode_delta.
+/// (estimate_changed_elements): a hundredth of a large tensor is read, an eighth of a small one. Never 0 changes, since
+/// a sample can miss them. REQUIRES: as encode_delta.
 EncodingQuestion sampled_question(DType dtype, Bytes base, Bytes target, double link_bytes_per_second,
                                   const EncodingCosts& costs = {});
 

@@ -10,6 +10,9 @@ namespace freshet {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
+/// What is read in one place where little is read: more places say more.
+constexpr std::size_t kShortSampleBytes = 256;
+constexpr std::size_t kSampledPagesMin = 4;
 
 }  // namespace
 
@@ -27,18 +30,18 @@ std::uint64_t count_changed_elements(DType dtype, Bytes base, Bytes target) {
 }
 
 std::uint64_t estimate_changed_elements(DType dtype, Bytes base, Bytes target, std::uint64_t bytes_read_max) {
-  const std::uint64_t pages = base.size() / kPageBytes;
-  const std::uint64_t sampled = std::max<std::uint64_t>(1, bytes_read_max / kPageBytes);
-  if (pages <= sampled) return count_changed_elements(dtype, base, target);
+  const std::size_t cell = bytes_read_max < kSampledPagesMin * kPageBytes ? kShortSampleBytes : kPageBytes;
+  const std::uint64_t cells = base.size() / cell;
+  const std::uint64_t sampled = std::max<std::uint64_t>(1, bytes_read_max / cell);
+  if (cells <= sampled) return count_changed_elements(dtype, base, target);
   std::uint64_t changed = 0;
   for (std::uint64_t i = 0; i < sampled; ++i) {
-    // Page (i + 1/2) / sampled of the way. No product overflows: pages and samples are far below 2^32 of each.
-    const std::uint64_t page = static_cast<std::uint64_t>((static_cast<double>(i) + 0.5) *
-                                                          (static_cast<double>(pages) / static_cast<double>(sampled)));
-    changed += count_changed_elements(dtype, base.subspan(page * kPageBytes, kPageBytes),
-                                      target.subspan(page * kPageBytes, kPageBytes));
+    // Cell (i + 1/2) / sampled of the way. No product overflows: cells and samples are far below 2^32 of each.
+    const std::uint64_t at = static_cast<std::uint64_t>((static_cast<double>(i) + 0.5) *
+                                                        (static_cast<double>(cells) / static_cast<double>(sampled)));
+    changed += count_changed_elements(dtype, base.subspan(at * cell, cell), target.subspan(at * cell, cell));
   }
-  const double scale = static_cast<double>(base.size()) / static_cast<double>(sampled * kPageBytes);
+  const double scale = static_cast<double>(base.size()) / static_cast<double>(sampled * cell);
   return static_cast<std::uint64_t>(static_cast<double>(changed) * scale + 0.5);
 }
 

@@ -71,7 +71,7 @@ Result<DeltaInfo> revert_delta(const DeltaSpec& spec, Bytes payload, MutableByte
 /// How many elements differ. Reads everything. REQUIRES: as encode_delta.
 std::uint64_t count_changed_elements(DType dtype, Bytes base, Bytes target);
 
-/// About how many elements differ, from pages spread evenly over the tensor, `bytes_read_max` of each side at most.
+/// About how many elements differ, from places spread evenly over the tensor, `bytes_read_max` of each side at most.
 /// Exact for a tensor that is not larger. Change that sits in a few places can be missed: 0 doesn't mean equal.
 std::uint64_t estimate_changed_elements(DType dtype, Bytes base, Bytes target,
                                         std::uint64_t bytes_read_max = std::uint64_t{1} << 20);

@@ -84,6 +84,17 @@ TEST(ChooseEncoding, ASampleFindsTheDensityOfALargeTensor) {
   EXPECT_EQ(sampled_question(DType::bf16, base, base, 1e9).changed_elements, 1u) << "a sample is not certain";
 }
 
+TEST(ChooseEncoding, OfASmallTensorAnEighthIsRead) {
+  const std::vector<std::byte> base(4096, std::byte{60});
+  std::vector<std::byte> target(4096, std::byte{61});
+  EXPECT_EQ(sampled_question(DType::bf16, base, target, 1e9).changed_elements, 2048u);
+  // Two samples of 256 bytes lie a quarter and three quarters of the way.
+  target = base;
+  std::fill_n(target.begin() + 1024, 256, std::byte{61});
+  std::fill_n(target.begin() + 2048, 512, std::byte{61});
+  EXPECT_EQ(sampled_question(DType::bf16, base, target, 1e9).changed_elements, 1024u);
+}
+
 TEST(ChooseEncoding, ExpectsAboutWhatTheCodecNeeds) {
   std::mt19937 random(1);
   const std::size_t elements = 1 << 20;
