@@ -77,19 +77,19 @@ VersionForest::Node VersionForest::set(const VersionName& name, std::shared_ptr<
   return node;
 }
 
-VersionForest::Node VersionForest::set_unsettled(const VersionName& name, std::shared_ptr<const VersionRow> row) {
-  const Node node = place_of(row->id);
-  const bool is_new = !is_stored(node);
-  if (is_new && row->ancestor && *row->ancestor != row->id) {
-    const Node parent = place_of(*row->ancestor);
-    attach(node, parent);
-  }
-  nodes_[node].name = name;
-  nodes_[node].row = std::move(row);
-  return node;
-}
-
 void VersionForest::settle() {
+  // Room for all at once: to grow a table by doubling moves every entry again and again.
+  nodes_.reserve(nodes_.size() + unsettled_.size());
+  by_id_.reserve(by_id_.size() + unsettled_.size());
+  for (auto& [name, row] : std::exchange(unsettled_, {})) {
+    const Node node = place_of(row->id);
+    if (!is_stored(node) && row->ancestor && *row->ancestor != row->id) {
+      const Node parent = place_of(*row->ancestor);
+      attach(node, parent);
+    }
+    nodes_[node].name = std::move(name);
+    nodes_[node].row = std::move(row);
+  }
   std::vector<bool> labelled(nodes_.size(), false);
   for (Node node = 0; node < nodes_.size(); ++node) {
     if (parent(node) == kNone) label_subtree(node, &labelled);

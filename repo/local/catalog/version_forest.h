@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/model/ids.h"
@@ -30,8 +31,10 @@ class VersionForest {
   /// Adds a version, or gives the version of that identity another row (its line stays). O(1) when its ancestor came
   /// before it and its children after it; otherwise as many steps as it has descendants.
   Node set(const VersionName& name, std::shared_ptr<const VersionRow> row);
-  /// set() for many at once, in any order, in one pass. No other function may be called before settle().
-  Node set_unsettled(const VersionName& name, std::shared_ptr<const VersionRow> row);
+  /// set() for many at once, in any order. No other function may be called before settle(), which takes them all.
+  void set_unsettled(const VersionName& name, std::shared_ptr<const VersionRow> row) {
+    unsettled_.emplace_back(name, std::move(row));
+  }
   void settle();
 
   /// The stored version of that identity; kNone when it is not stored.
@@ -80,6 +83,7 @@ class VersionForest {
   Node where_to_cut(Node inside) const;
 
   std::vector<Entry> nodes_;
+  std::vector<std::pair<VersionName, std::shared_ptr<const VersionRow>>> unsettled_;
   std::unordered_map<VersionId, Node> by_id_;
 };
 
