@@ -162,12 +162,11 @@ Checkpointer::Options options_from(const Keywords& given) {
   const auto patience = given.get<double>("patience");
   if (!(patience > 0 && patience < 1e9)) raise(Code::invalid_argument, "patience is in seconds, over 0");
   options.patience = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(patience));
-  if (const auto lost_after = given.get<std::optional<double>>("lost_after")) {
-    if (!(*lost_after >= 0.2 && *lost_after <= 3600)) {
-      raise(Code::invalid_argument, format("lost_after={}: 0.2 to 3600 seconds", *lost_after));
-    }
-    options.lost_after = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*lost_after));
+  const auto lost_after = given.get<double>("lost_after");
+  if (!(lost_after >= 0.2 && lost_after <= 3600)) {
+    raise(Code::invalid_argument, format("lost_after={}: 0.2 to 3600 seconds", lost_after));
   }
+  options.lost_after = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(lost_after));
   options.security = {
       .key_file = given.get("keys"), .allow_file = given.get("allow"), .server_key = given.get("server_key")};
   set_external(options, given.get("external"), given.get("external_server_key"));

@@ -142,7 +142,7 @@ Parsed parse(int argc, char** argv) {
                "go on though the version has tensors that no rank takes, and others begin fresh");
   app.add_option("--dump", options.dump, "folder for what the rank holds when it starts");
   app.add_option("--die-at", words.die_at, "POINT:STEP, for tests: the rank kills itself there");
-  app.add_option("--lost-after", options.lost_after_s, "seconds of silence after which a peer is lost (default: 0.85)")
+  app.add_option("--lost-after", options.lost_after_s, "seconds of silence after which a peer is lost (default: 10)")
       ->check(CLI::Range(0.2, 3600.0));
   app.add_option("--patience", options.patience_s, "seconds to wait for peers (default: 30)")
       ->check(CLI::Range(0.01, 86400.0));

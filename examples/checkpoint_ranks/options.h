@@ -33,7 +33,7 @@ struct Options {
   std::string die_point;
   std::uint64_t die_step = 0;
   double patience_s = 30;
-  double lost_after_s = 0;
+  double lost_after_s = 10;
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
   std::string meet;

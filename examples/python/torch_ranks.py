@@ -44,7 +44,7 @@ def accuracy():
 
 
 with freshet.torch.Checkpoints("digits", model, optimizer, every=10, local=options.folder, meet=options.meet,  # Freshet
-                               when_behind="wait", lost_after=10) as checkpoints:                             # Freshet
+                               when_behind="wait") as checkpoints:                                            # Freshet
     print(f"rank {rank} of {ranks} begins at step {checkpoints.step}: accuracy {accuracy():.4f}", flush=True)
     for step in range(checkpoints.step, options.steps):                                                        # Freshet
         batch = torch.randperm(len(images), generator=torch.Generator().manual_seed(step))[:96]

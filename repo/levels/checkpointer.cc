@@ -150,7 +150,7 @@ Status Checkpointer::Impl::meet(levels::RepositoryOpening* repository) {
                               .claims = job_.claims(),
                               .security = job_.options.security};
   options.times.patience = job_.options.patience;
-  if (job_.options.lost_after > Duration::zero()) options.times.silence = job_.options.lost_after;
+  options.times.silence = job_.options.lost_after;
   std::optional<Interruption> interruption;
   if (repository != nullptr) interruption.emplace([repository] { return repository->has_failed(); });
   auto met = group::Group::open(options, handlers);

@@ -78,10 +78,10 @@ class Checkpointer(Handle):
     and `ranks` are not given. These two go together; who gives them for several ranks gives `meet`, too. `job` is the
     job's name: ranks of two jobs do not meet (default: as mpirun, srun or torchrun name it). `keep`: versions by
     level, as {"local": 2}. `when_behind`: "skip" passes versions over where a level is behind, "wait" lets the loop
-    wait. `patience`: seconds for peers to come. `lost_after`: seconds of silence after which a peer is lost (default:
-    0.85). `external_server_key`: the public key of the provider at `external`. `on_reached(version, step, level)` is
-    called on a thread of its own, version by version; what it raises is logged. docs/checkpoints.md says what each
-    level survives.
+    wait. `patience`: seconds for peers to come. `lost_after`: seconds of silence after which a peer is lost; one
+    whose process ends is lost at once. `external_server_key`: the public key of the provider at `external`.
+    `on_reached(version, step, level)` is called on a thread of its own, version by version; what it raises is logged.
+    docs/checkpoints.md says what each level survives.
 
     Raises InvalidArgument (a bad tensor; ranks started unlike each other), AlreadyExists (the folder is another
     process's), Unavailable (peers that do not come, or are lost). Ctrl-C ends the wait for peers. begin(), capture(),
@@ -98,7 +98,7 @@ class Checkpointer(Handle):
     def __init__(self, model: str, tensors: Mapping[str, Any], *, local: str | Sequence[str], rank: int | None = None,
                  ranks: int | None = None, meet: str = "", job: str = "", host: str = "", external: str = "",
                  group: str = "none", when_behind: str = "skip", keep: Mapping[str, int] | None = None,
-                 limit_mib_s: float = 0, patience: float = 30, lost_after: float | None = None, keys: str = "", allow: str = "",
+                 limit_mib_s: float = 0, patience: float = 30, lost_after: float = 10, keys: str = "", allow: str = "",
                  server_key: str = "", external_server_key: str = "",
                  on_reached: Callable[[int, int, str], Any] | None = None) -> None:
         self.model = model

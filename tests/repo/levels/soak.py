@@ -179,8 +179,8 @@ class Soak:
         for rank in range(ranks):
             host = rank % self.hosts
             words = [*self.lab.inside(host), self.program, "--model", "net", "--state", os.path.join(self.folder, "state.json"),
-                     "--steps", str(steps), "--step-ms", "8", "--local", *locals_of[rank], "--host", f"host{host}",
-                     "--group", scheme, "--external", os.path.join(self.folder, "runs"), "--dump",
+                     "--steps", str(steps), "--step-ms", "8", "--lost-after", "0.85", "--local", *locals_of[rank], "--host",
+                     f"host{host}", "--group", scheme, "--external", os.path.join(self.folder, "runs"), "--dump",
                      os.path.join(self.folder, "dump"), "--rank", str(rank), "--ranks", str(ranks), "--meet", meet]
             if self.anew:
                 words += ["--restore", "none"]
