@@ -337,14 +337,14 @@ class BucketBackend final : public Backend {
     FRESHET_ASSIGN(const Keys taken, take_erased(changes));
     for (const std::string& key : taken) changes.push_back({.key = log_key(kBlobKey, key), .value = std::nullopt});
     Status appended;
-    do {
+    while (appended && !changes.empty()) {
       log::Batch batch;
       const std::size_t count = split == Split::may ? std::min(changes.size(), kChangesOfABatch) : changes.size();
       const auto rest = changes.end() - static_cast<std::ptrdiff_t>(count);
       batch.changes.assign(std::make_move_iterator(rest), std::make_move_iterator(changes.end()));
       changes.erase(rest, changes.end());
       appended = log_->apply(std::move(batch), deadline_in(kAppendMax));
-    } while (appended && !changes.empty());
+    }
     {
       const MutexLock lock(mutex_);
       for (const std::string& key : taken) {
