@@ -13,6 +13,8 @@ namespace {
 
 /// Of a shard that is copied, asked for before it is written.
 constexpr std::uint64_t kCopyBytesAhead = 8 * kReadBytes;
+/// Given up around a byte that cannot be read: a block of a file system.
+constexpr std::uint64_t kUnreadableBytes = 4096;
 
 }  // namespace
 
@@ -74,6 +76,23 @@ Status GroupLevel::copy_shard(const Version& version, std::uint64_t step) {
   return copied;
 }
 
+/// Halves what cannot be read, so that the readable bytes around come.
+Status GroupLevel::read_kept(const ShardKey& key, std::uint64_t at, MutableBytes out) const {
+  const PlacedRange range{.offset = at, .out = out};
+  const Status read = job_.folders->read_into(key, std::span(&range, 1), ShardKind::copy);
+  if (read) return {};
+  if (read.error().code() == Code::out_of_space || is_no_damage(read.error())) {
+    return read;  // No descriptor was free, say: the bytes are there, and must stay.
+  }
+  if (out.size() <= kUnreadableBytes) {
+    std::ranges::fill(out, std::byte{0});
+    return {};
+  }
+  const std::uint64_t half = out.size() / 2;
+  FRESHET_TRY(read_kept(key, at, out.first(half)));
+  return read_kept(key, at + half, out.subspan(half));
+}
+
 /// A copy that an earlier life made for another shard, or cleaned, has only some of the payload's bytes.
 bool GroupLevel::has_bytes_for(const ShardHeader& newest, const Version& store,
                                std::span<const StoredPiece> pieces) const {
@@ -106,17 +125,6 @@ Status GroupLevel::copy_payload(ShardSource& source, const ShardHeader& newest, 
   AtHalf at_half(all, [&] {
     if (is_newest) job_.point("group_half", step);
   });
-  // What `newest` does not need. Copies of older shards may need it, and the copy here may have it.
-  const auto fill_gaps = [&]() -> Status {
-    const ByteRange range{taken, bytes.size()};
-    auto kept = job_.folders->read(key, std::span(&range, 1), ShardKind::copy);
-    if (kept) {
-      bytes = *std::move(kept);
-    } else if (kept.error().code() == Code::out_of_space || is_no_damage(kept.error())) {
-      return fail(std::move(kept).error());  // No descriptor was free, say: the bytes are there, and must stay.
-    }
-    return {};
-  };
   const auto next = [&]() -> Result<std::optional<Bytes>> {
     at_half.reached(taken);
     for (; asked < all && asked - taken < kCopyBytesAhead; asked += std::min(kReadBytes, all - asked)) {
@@ -126,7 +134,8 @@ Status GroupLevel::copy_payload(ShardSource& source, const ShardHeader& newest, 
     }
     if (taken == all) return std::optional<Bytes>();
     bytes.assign(std::min(kReadBytes, all - taken), std::byte{0});
-    if (has_copy) FRESHET_TRY(fill_gaps());
+    // What `newest` does not need: copies of older shards may need it, and the copy here may have it.
+    if (has_copy) FRESHET_TRY(read_kept(key, taken, bytes));
     std::vector<BadShard> bad;
     FRESHET_TRY(payload.take(bytes, bad, false));
     taken += bytes.size();

@@ -114,6 +114,15 @@ class TwoHosts {
 
   const std::string& folder_of(std::uint32_t rank) const { return folders_[rank].path(); }
   void lose(std::uint32_t rank) const { std::filesystem::remove_all(folder_of(rank)); }
+  /// The rank's file of a version, of that suffix.
+  std::string file_of(std::uint32_t rank, VersionNumber number, std::string_view suffix) const {
+    for (const auto& file : std::filesystem::directory_iterator(folder_of(rank) + "/net")) {
+      const std::string name = file.path().filename();
+      if (name.starts_with(format("{}.", number)) && name.ends_with(suffix)) return file.path();
+    }
+    ADD_FAILURE() << "rank " << rank << " has no " << suffix << " of version " << number;
+    return {};
+  }
   /// Removes what the rank's folder has of a version.
   void remove_version(std::uint32_t rank, VersionNumber number) const {
     std::vector<std::filesystem::path> of_it;
@@ -249,6 +258,24 @@ TEST(Retention, BytesThatWereCopiedForAnotherVersionAreNotTakenForThose) {
   hosts.lose(0);
   hosts.remove_version(1, 3);
   hosts.run(with_partners, train(2, {}, CheckpointLevel::local));
+}
+
+/// As above, but the copy of version 2 needs the first tensor of version 1, and version 3 the second, at the end of the
+/// file, which cannot be read.
+TEST(Retention, AByteThatCannotBeReadTakesNoOtherWithIt) {
+  const TwoHosts hosts;
+  hosts.run(without_group, train(0, {1}, CheckpointLevel::local));
+  hosts.run(with_partners, train(1, {1 + kSameFirst}, CheckpointLevel::group));
+  const std::string copy = hosts.file_of(1, 1, ".copybytes");
+  std::filesystem::resize_file(copy, std::filesystem::file_size(copy) - 1);
+  levels::RestartChoice choice;
+  choice.version = 1;
+  hosts.run(with_partners, train(1, {2}, CheckpointLevel::group), choice);
+  hosts.lose(0);
+  hosts.run(with_partners, train(2, {}, CheckpointLevel::local));
+  hosts.lose(0);
+  hosts.remove_version(1, 3);
+  hosts.run(with_partners, train(1 + kSameFirst, {}, CheckpointLevel::local));
 }
 
 }  // namespace
