@@ -54,7 +54,7 @@ Status GroupLevel::copy_shard(const Version& version, std::uint64_t step) {
   FRESHET_ASSIGN(const ShardHeader newest, read_head(source, {version, from, from}, job_.options.ranks));
   if (newest.tensors != job_.cut->table->digest) return fail(Code::corrupt, format("rank {} has other tensors", from));
   const std::vector<StoredPiece> pieces = stored_pieces(job_.cut->table->tensors, job_.options.ranks, from);
-  FRESHET_TRY(check_records(newest, pieces));
+  FRESHET_TRY(check(newest, pieces));
   FRESHET_TRY(job_.folders->write_table(*job_.cut->table));
   const std::vector<Version> needs = newest.needs();
   kept_.need(needs);
@@ -74,6 +74,13 @@ Status GroupLevel::copy_shard(const Version& version, std::uint64_t step) {
   }
   kept_.need_only(newest_copy_);
   return copied;
+}
+
+Status GroupLevel::check(const ShardHeader& header, std::span<const StoredPiece> pieces) const {
+  Status checked = check_records(header, pieces);
+  if (checked) return checked;
+  return fail(std::move(checked).error().with_context(
+      format("{} of rank {}", whole_file(header.key, ShardKind::own), ring_.keeps_copy_of)));
 }
 
 /// Halves what cannot be read, so that the readable bytes around come.
@@ -115,6 +122,7 @@ Status GroupLevel::copy_payload(ShardSource& source, const ShardHeader& newest, 
   const ShardKey key{store, from, job_.options.ranks};
   const bool is_newest = store == newest.key.version;
   FRESHET_ASSIGN(const ShardHeader header, read_head(source, holder, job_.options.ranks));
+  FRESHET_TRY(check(header, pieces));
   const std::uint64_t all = header.payload_bytes;
   FRESHET_ASSIGN(ImageChunks chunks, image_of_payload(newest, pieces, holder, all));
   ShardImage payload(source, job_.options.ranks, std::move(chunks));

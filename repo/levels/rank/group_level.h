@@ -32,6 +32,8 @@ class GroupLevel final : public LevelWork {
   Status copy_shard(const Version& version, std::uint64_t step);
   /// Whether the copy here of `store`'s shard has the bytes that `newest` has there.
   bool has_bytes_for(const ShardHeader& newest, const Version& store, std::span<const StoredPiece> pieces) const;
+  /// check_records(), of a shard of the rank before this one.
+  Status check(const ShardHeader& header, std::span<const StoredPiece> pieces) const;
   /// What the copy here has of the payload; zeros where it cannot be read.
   Status read_kept(const ShardKey& key, std::uint64_t at, MutableBytes out) const;
   Status copy_payload(ShardSource& source, const ShardHeader& newest, const Version& store,

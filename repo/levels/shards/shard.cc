@@ -316,6 +316,11 @@ Status check_records(const ShardHeader& header, std::span<const StoredPiece> pie
   if (header.records.size() != pieces.size() || header.digests.size() != chunks) {
     return bad_shard(format("of {}: its records are not those of its tensors", to_string(header.model, header.key)));
   }
+  // Who copies the payload takes room for all of it.
+  if (const std::uint64_t most = memory_offsets(pieces).back(); header.payload_bytes > most) {
+    return bad_shard(format("of {}: its payload has {} bytes, its tensors have {} at most",
+                            to_string(header.model, header.key), header.payload_bytes, most));
+  }
   return {};
 }
 

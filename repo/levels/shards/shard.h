@@ -159,7 +159,8 @@ Result<ShardHeader> decode_shard_head(Bytes head);
 /// Checks that a version of `ranks` ranks can have these tensors: each of their bytes is then in exactly one shard.
 /// corrupt otherwise.
 Status check_table(const TensorTable& table, std::uint32_t ranks);
-/// Checks that the records, and the digests of a file, fit the cut of these tensors. corrupt otherwise.
+/// Checks that the records, the digests of a file and the length of the payload fit the cut of these tensors. corrupt
+/// otherwise.
 Status check_records(const ShardHeader& header, std::span<const StoredPiece> pieces, ShardKind kind = ShardKind::own);
 /// Notes the last version that changed each tensor, as far as this shard's records tell: the latest of those that
 /// changed a piece of it.

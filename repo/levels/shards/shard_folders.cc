@@ -35,9 +35,6 @@ std::string shard_file(const ShardKey& key) {
                 id.sequence, key.rank, key.ranks);
 }
 
-std::string whole_file(const ShardKey& key, ShardKind kind) {
-  return shard_file(key) + std::string(kWholeSuffixes[static_cast<std::size_t>(kind)]);
-}
 std::string bytes_file(const ShardKey& key, ShardKind kind) {
   return shard_file(key) + std::string(kBytesSuffixes[static_cast<std::size_t>(kind)]);
 }
@@ -162,6 +159,10 @@ Status make_folders(const std::string& path) {
 }
 
 }  // namespace
+
+std::string whole_file(const ShardKey& key, ShardKind kind) {
+  return shard_file(key) + std::string(kWholeSuffixes[static_cast<std::size_t>(kind)]);
+}
 
 void Promises::add(const Promises& other) {
   number_max = std::max(number_max, other.number_max);
@@ -318,7 +319,9 @@ Result<DescribedShard> ShardFolders::describe(const ShardKey& key, ShardKind kin
   FRESHET_ASSIGN(auto table, TensorTable::decode(encoded, header.tensors));
   FRESHET_TRY(check_table(*table, key.ranks));
   ShareCut cut(std::move(table), key.ranks, key.rank);
-  FRESHET_TRY(check_records(header, cut.pieces));
+  if (Status checked = check_records(header, cut.pieces); !checked) {
+    return fail(std::move(checked).error().with_context(whole_file(key, kind)));
+  }
   return DescribedShard{.header = std::move(header), .cut = std::move(cut)};
 }
 

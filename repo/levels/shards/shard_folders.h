@@ -46,6 +46,9 @@ struct Promises {
   void add(const Promises& other);
 };
 
+/// The name of a shard's file.
+std::string whole_file(const ShardKey& key, ShardKind kind);
+
 /// Any thread, but for writing, which is for one thread at a time.
 class ShardFolders {
  public:

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -16,6 +18,7 @@
 #include "core/base/format.h"
 #include "core/base/mutex.h"
 #include "repo/levels/checkpointer.h"
+#include "repo/levels/shards/shard.h"
 #include "tests/repo/levels/support/refusing_disk.h"
 #include "tests/support/free_port.h"
 #include "tests/support/temporary_folder.h"
@@ -276,6 +279,45 @@ TEST(Retention, AByteThatCannotBeReadTakesNoOtherWithIt) {
   hosts.lose(0);
   hosts.remove_version(1, 3);
   hosts.run(with_partners, train(1 + kSameFirst, {}, CheckpointLevel::local));
+}
+
+/// A head that claims more payload than its tensors have would fill the partner's disk with zeros.
+TEST(Retention, APayloadLargerThanItsTensorsIsNotCopied) {
+  const TwoHosts hosts;
+  hosts.run(without_group, train(0, {1}, CheckpointLevel::local));
+  const std::string file = hosts.file_of(0, 1, ".shard");
+  const auto claim_more = [&] {
+    std::ifstream in(file, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    const Bytes all = bytes_of(bytes.data(), bytes.size());
+    const auto head_bytes = levels::shard_head_bytes(all);
+    ASSERT_TRUE(head_bytes);
+    auto header = levels::decode_shard_head(all.first(*head_bytes));
+    ASSERT_TRUE(header);
+    header->payload_bytes = std::uint64_t{1} << 40;
+    const std::vector<std::byte> head = levels::encode_shard_head(*header);
+    ASSERT_EQ(head.size(), *head_bytes);
+    std::ofstream(file, std::ios::binary).write(reinterpret_cast<const char*>(head.data()), std::ssize(head));
+    std::filesystem::resize_file(file, head.size() + header->payload_bytes);
+  };
+  hosts.run(
+      [&](Checkpointer::Options& options) {
+        with_partners(options);
+        if (options.rank != 0) return;
+        options.at_point = [&](std::string_view point, std::uint64_t) {
+          if (point == "local_synced") claim_more();
+        };
+      },
+      [&](Checkpointer& checkpointer, TwoTensors& memory, std::uint64_t) -> Status {
+        memory.fill(2);
+        FRESHET_ASSIGN(const auto captured, checkpointer.checkpoint(2, memory.views()));
+        const Status copied = checkpointer.wait(captured.version, CheckpointLevel::group, kMinute);
+        const std::string said = copied ? "" : copied.error().message();
+        const std::string name = std::filesystem::path(file).filename();
+        if (said.find(name) == std::string::npos) return refuse("the error is: " + said);
+        if (said.find("1099511627776 bytes") == std::string::npos) return refuse("the error is: " + said);
+        return {};
+      });
 }
 
 }  // namespace

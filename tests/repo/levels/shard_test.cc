@@ -128,6 +128,11 @@ TEST(Shard, HeadsComeBackAsTheyWere) {
   EXPECT_EQ(decoded->needs(), std::vector<Version>{header.versions[1]});
   EXPECT_TRUE(check_records(*decoded, stored_pieces(table->tensors, 2, 1)));
   EXPECT_FALSE(check_records(*decoded, stored_pieces(table->tensors, 1, 0)));
+  ShardHeader longer = header;
+  longer.payload_bytes = memory_offsets(stored_pieces(table->tensors, 2, 1)).back();
+  EXPECT_TRUE(check_records(longer, stored_pieces(table->tensors, 2, 1)));
+  ++longer.payload_bytes;
+  EXPECT_FALSE(check_records(longer, stored_pieces(table->tensors, 2, 1)));
   const auto again = TensorTable::decode(table->encoded, table->digest);
   ASSERT_TRUE(again);
   EXPECT_EQ((*again)->tensors, table->tensors);
