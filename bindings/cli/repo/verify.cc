@@ -35,12 +35,9 @@ std::string label(const VerifyReport::Corrupt& one) {
          (one.tensor.empty() ? "" : " " + one.tensor);
 }
 
-/// What providers had lost of each other is told again first, so that what is checked is what stands now.
-Status repair(Program& program, Json& line, std::string& text) {
-  FRESHET_ASSIGN(const OpenedRepository repository,
-                 open_repository(program.repository,
-                                 {.access = RepositoryAccess::write, .security = program.repository_security}));
-  FRESHET_ASSIGN(const RepairReport report, repository->repair());
+/// The references that providers had lost.
+Status repair(Program& program, Repository& repository, Json& line, std::string& text) {
+  FRESHET_ASSIGN(const RepairReport report, repository.repair());
   line["repaired"] = Json::array();
   for (const RepairReport::Row& row : report.repaired) {
     line["repaired"].push_back({{"version", version_json(row.version)},
@@ -55,12 +52,18 @@ Status repair(Program& program, Json& line, std::string& text) {
   return {};
 }
 
-Result<ExitCode> verify(Program& program, const VersionCatalog& repository, const VerifyArguments& arguments, Json line,
-                        std::string text) {
+/// `writable` is the repository, for a repair. The version is resolved first: a name that nobody knows ends the command
+/// before the repair, and an alias that is moved meanwhile changes nothing. The repair comes before the check, so that
+/// what is checked is what stands now.
+Result<ExitCode> verify(Program& program, const VersionCatalog& repository, Repository* writable,
+                        const VerifyArguments& arguments) {
   std::optional<VersionName> name;
   if (!arguments.version.empty()) {
     FRESHET_ASSIGN(name, repository.resolve(arguments.version));
   }
+  Json line = Json::object();
+  std::string text;
+  if (writable != nullptr) FRESHET_TRY(repair(program, *writable, line, text));
   FRESHET_ASSIGN(const VerifyReport report, check(repository, name));
   line["checked_bytes"] = report.checked_bytes;
   line["corrupt"] = Json::array();
@@ -103,13 +106,19 @@ void add_verify(CLI::App& repo, Program& program) {
     require_repository(program);
     if (arguments->repair && !program.local.empty()) throw CLI::ValidationError("--repair needs a repository");
     program.action = [&program, arguments]() -> Result<ExitCode> {
-      Json line = Json::object();
-      std::string text;
-      const Status repaired = arguments->repair ? repair(program, line, text) : Status();
-      const auto catalog = repaired ? open_catalog(program) : fail(repaired.error());
-      if (!catalog && catalog.error().code() == Code::corrupt) return tell_unreadable(program, catalog.error());
-      if (!catalog) return fail(catalog.error());
-      return verify(program, **catalog, *arguments, std::move(line), std::move(text));
+      const auto unreadable = [&](const Error& error) -> Result<ExitCode> {
+        if (error.code() == Code::corrupt) return tell_unreadable(program, error);
+        return fail(error);
+      };
+      if (arguments->repair) {
+        const auto repository = open_repository(
+            program.repository, {.access = RepositoryAccess::write, .security = program.repository_security});
+        if (!repository) return unreadable(repository.error());
+        return verify(program, **repository, repository->get(), *arguments);
+      }
+      const auto catalog = open_catalog(program);
+      if (!catalog) return unreadable(catalog.error());
+      return verify(program, **catalog, nullptr, *arguments);
     };
   });
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,15 @@ class MovedProvider : public testing::Test {
       ASSERT_EQ(ended.exit_code, 0) << ended.err;
     }
   }
+  /// All but sockets.
+  static void copy_files(const std::string& from, const std::string& to) {
+    std::filesystem::create_directory(to);
+    for (const auto& entry : std::filesystem::directory_iterator(from)) {
+      const std::string target = to + "/" + entry.path().filename().string();
+      if (entry.is_directory()) copy_files(entry.path(), target);
+      if (entry.is_regular_file()) std::filesystem::copy_file(entry.path(), target);
+    }
+  }
   /// Reads every version through whoever is at that address.
   void expect_all_there(const std::string& at) {
     for (int i = 1; i <= puts_; ++i) {
@@ -86,6 +96,38 @@ TEST_F(MovedProvider, OneThatDoesNotJoinFromElsewhereSaysWhereTheOthersLookForIt
   b = start("b", "b2");
   EXPECT_THAT(b->next_error_line().value_or(""),
               testing::AllOf(testing::HasSubstr(address("b1")), testing::HasSubstr("--join")));
+}
+
+/// The provider that has the ancestor comes back from a copy of its folder, which is older than the children at the
+/// other provider. A version that nobody knows ends the command before anything is repaired.
+TEST_F(MovedProvider, VerifyLooksForTheVersionBeforeItRepairs) {
+  auto a = start("a", "a1");
+  auto b = start("b", "b1", "a1");
+  put_line("a1", 1);
+  end(a);
+  end(b);
+  for (const std::string& store : {std::string("a"), std::string("b")})
+    copy_files(folder_ / store, folder_ / ("old-" + store));
+  const auto part = [&](const std::string& store) { return run({"repo", "--repo", folder_ / store, "ls", "net"}).out; };
+  const bool is_at_a = part("a").find("net") != std::string::npos;
+  a = start("a", "a1");
+  b = start("b", "b1", "a1");
+  const std::string same = folder_ / "in0.safetensors";
+  for (int i = 0; i < 16; ++i) {
+    const Ended put = repo("a1", {"put", "child" + std::to_string(i), "--weights", same, "--ancestor", "net@1"});
+    ASSERT_EQ(put.exit_code, 0) << put.err;
+  }
+  end(a);
+  end(b);
+  const std::string home = is_at_a ? "a" : "b";
+  std::filesystem::remove_all(folder_ / home);
+  std::filesystem::rename(folder_ / ("old-" + home), folder_ / home);
+  a = start("a", "a1");
+  b = start("b", "b1", "a1");
+  EXPECT_EQ(repo("a1", {"verify", "--repair", "net@nosuch"}).exit_code, 3);
+  const Ended repaired = repo("a1", {"verify", "--repair", "net@1"});
+  EXPECT_EQ(repaired.exit_code, 0) << repaired.err;
+  EXPECT_FALSE(repaired.json()["repaired"].empty()) << repaired.out;
 }
 
 }  // namespace
