@@ -80,15 +80,25 @@ void CheckpointerHandle::close() {
   if (mark_.is_inherited()) {
     // Its threads are the parent's: there is nothing here to end.
     new std::shared_ptr<Checkpointer>(std::move(open));
-  } else {
-    // A call of another thread may keep the checkpointer for a while: its copies end now.
-    for (const auto& [tensor, array] : copied_) (void)open->wait_for_copy(tensor);
-    Share<Checkpointer>::drop(open);
+    return;
   }
-  copied_.clear();
+  closing_.request_stop();
+  const bool ends_here = open.use_count() == 1;
+  Share<Checkpointer>::drop(open);
+  // A call of another thread may keep the checkpointer for a while, and its copies: the arrays live as long as this.
+  if (ends_here) copied_.clear();
 }
 
 namespace {
+
+/// The value of a call that waits, or its error thrown.
+template <typename T>
+T take_from(const CheckpointerHandle& handle, Result<T> result) {
+  if (!result && result.error().code() == Code::cancelled && handle.closing().stop_requested()) {
+    raise(Code::cancelled, "the checkpointer was closed during the call");
+  }
+  return take(std::move(result));
+}
 
 /// (name, dtype, shape, role, layout) of a whole tensor.
 using GivenTensor = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::string, std::string>;
@@ -189,7 +199,7 @@ CheckpointerHandle* open_checkpointer(const nb::kwargs& keywords) {
 
 nb::object restore(const CheckpointerHandle& handle, const std::vector<WritableByteArray>& held,
                    std::optional<std::uint64_t> version, bool anew, bool allow_left) {
-  const auto checkpointer = handle.get();
+  const Share<Checkpointer> checkpointer(handle.get());
   std::vector<MutableBytes> memory;
   for (const WritableByteArray& one : held) {
     memory.emplace_back(reinterpret_cast<std::byte*>(one.data()), one.size());
@@ -198,7 +208,8 @@ nb::object restore(const CheckpointerHandle& handle, const std::vector<WritableB
   choice.from_nothing = anew;
   choice.version = version;
   choice.allow_left = allow_left;
-  const auto found = take(call_unlocked([&] { return checkpointer->restore(memory, choice); }));
+  const std::stop_token closing = handle.closing();
+  const auto found = take_from(handle, call_unlocked([&] { return checkpointer->restore(memory, choice, closing); }));
   if (!found) return nb::none();
   nb::list from;
   for (const CheckpointLevel level : found->from) from.append(nb::str(levels::name_of(level).data()));
@@ -217,7 +228,7 @@ nb::object restore(const CheckpointerHandle& handle, const std::vector<WritableB
 using HeldOnGpu = std::tuple<std::size_t, std::uintptr_t, std::uint64_t, std::int32_t, std::uintptr_t>;
 
 void capture_on_gpus(const CheckpointerHandle& handle, const std::vector<HeldOnGpu>& given) {
-  const auto checkpointer = handle.get();
+  const Share<Checkpointer> checkpointer(handle.get());
   std::vector<Checkpointer::Held> held;
   for (const auto& [tensor, address, bytes, device, stream] : given) {
     held.push_back({.tensor = tensor,
@@ -282,19 +293,23 @@ void bind_checkpointer(nb::module_& module) {
       .def("restore", &restore, nb::arg("held"), nb::arg("version").none(), nb::arg("anew"), nb::arg("allow_left"))
       .def("begin",
            [](const CheckpointerHandle& handle, std::uint64_t step) {
-             const auto checkpointer = handle.get();
-             return take(call_unlocked([&] { return checkpointer->begin(step); }));
+             const Share<Checkpointer> checkpointer(handle.get());
+             const std::stop_token closing = handle.closing();
+             return take_from(handle, call_unlocked([&] { return checkpointer->begin(step, closing); }));
            })
       .def("capture",
            [](const CheckpointerHandle& handle, std::size_t tensor, const ByteArray& bytes) {
-             const auto checkpointer = handle.get();
+             const Share<Checkpointer> checkpointer(handle.get());
              const Bytes held(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
-             const Unlocked unlocked;
-             take(checkpointer->capture(tensor, held));
+             auto captured = [&] {
+               const Unlocked unlocked;
+               return checkpointer->capture(tensor, held);
+             }();
+             take(std::move(captured));
            })
       .def("capture_beside",
            [](CheckpointerHandle& handle, std::size_t tensor, const ByteArray& bytes) {
-             const auto checkpointer = handle.get();
+             const Share<Checkpointer> checkpointer(handle.get());
              const Bytes held(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
              auto captured = [&] {
                const Unlocked unlocked;
@@ -311,7 +326,7 @@ void bind_checkpointer(nb::module_& module) {
            })
       .def("wait_for_copy",
            [](CheckpointerHandle& handle, std::size_t tensor) {
-             const auto checkpointer = handle.get();
+             const Share<Checkpointer> checkpointer(handle.get());
              if (!handle.holds(tensor)) return;
              auto waited = [&] {
                const Unlocked unlocked;
@@ -322,7 +337,7 @@ void bind_checkpointer(nb::module_& module) {
            })
       .def("end",
            [](CheckpointerHandle& handle) {
-             const auto checkpointer = handle.get();
+             const Share<Checkpointer> checkpointer(handle.get());
              auto captured = [&] {
                const Unlocked unlocked;
                return checkpointer->end();
@@ -338,20 +353,26 @@ void bind_checkpointer(nb::module_& module) {
           "wait",
           [](const CheckpointerHandle& handle, std::uint64_t version, const std::string& level,
              std::optional<double> timeout) {
-            const auto checkpointer = handle.get();
+            const Share<Checkpointer> checkpointer(handle.get());
             const CheckpointLevel wanted = take(levels::parse_level(level));
-            take(wait_in_slices(timeout, [&](Duration slice) { return checkpointer->wait(version, wanted, slice); }));
+            const std::stop_token closing = handle.closing();
+            take_from(handle, wait_in_slices(timeout, [&](Duration slice) {
+                        return checkpointer->wait(version, wanted, slice, closing);
+                      }));
           },
           nb::arg("version"), nb::arg("level"), nb::arg("timeout").none())
       .def(
           "finish",
           [](const CheckpointerHandle& handle, std::optional<double> timeout) {
-            const auto checkpointer = handle.get();
+            const Share<Checkpointer> checkpointer(handle.get());
             const std::optional<Time> deadline = deadline_of(timeout);
-            take(wait_in_slices(timeout, [&](Duration slice) { return checkpointer->settle(slice); }));
-            take(call_unlocked([&] {
-              return checkpointer->finish(deadline ? *deadline - system_clock().now() : std::chrono::hours(24));
-            }));
+            const std::stop_token closing = handle.closing();
+            take_from(handle,
+                      wait_in_slices(timeout, [&](Duration slice) { return checkpointer->settle(slice, closing); }));
+            take_from(handle, call_unlocked([&] {
+                        return checkpointer->finish(
+                            deadline ? *deadline - system_clock().now() : std::chrono::hours(24), closing);
+                      }));
           },
           nb::arg("timeout").none())
       .def("events", &events)

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "bindings/python/tensors.h"
@@ -39,7 +40,8 @@ class CheckpointNews {
   bool ended_ FRESHET_GUARDED_BY(mutex_) = false;
 };
 
-/// Closed, or one that this process opened.
+/// Closed, or one that this process opened. Another thread may close it meanwhile: the calls that are inside have
+/// shares, and their waits end with `cancelled`.
 class CheckpointerHandle {
  public:
   CheckpointerHandle(std::shared_ptr<Checkpointer> open, std::shared_ptr<CheckpointNews> news, std::uint32_t rank,
@@ -50,8 +52,10 @@ class CheckpointerHandle {
   ~CheckpointerHandle() { close(); }
 
   std::shared_ptr<Checkpointer> get() const;
-  /// Arrays that a thread of the checkpointer copies from, by tensor: they live until let_go(), whatever Python drops.
-  /// With the interpreter's lock, and one thread at a time, as capture().
+  /// Requested by close().
+  std::stop_token closing() const { return closing_.get_token(); }
+  /// Arrays that a thread of the checkpointer copies from, by tensor: they live until let_go() or the checkpointer's
+  /// end, whatever Python drops. With the interpreter's lock, and one thread at a time, as capture().
   void hold(std::size_t tensor, const ByteArray& array) { copied_.insert_or_assign(tensor, array); }
   bool holds(std::size_t tensor) const { return copied_.contains(tensor); }
   void let_go(std::size_t tensor) { copied_.erase(tensor); }
@@ -67,6 +71,7 @@ class CheckpointerHandle {
 
  private:
   std::shared_ptr<Checkpointer> open_;
+  std::stop_source closing_;
   const std::shared_ptr<CheckpointNews> news_;
   const std::uint32_t rank_;
   const std::uint32_t ranks_;

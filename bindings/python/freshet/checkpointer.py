@@ -275,7 +275,8 @@ class Checkpointer(Handle):
         self._end_calls()
 
     def close(self) -> None:
-        """Ends it; later calls are FailedPrecondition. Closing twice does nothing."""
+        """Ends it; later calls are FailedPrecondition. Another thread's call that waits ends with Cancelled. Closing twice does
+        nothing."""
         super().close()
         self._kept = []
         self._end_calls()
