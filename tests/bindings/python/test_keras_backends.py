@@ -14,12 +14,12 @@ TRAINED = """
     os.environ["KERAS_BACKEND"] = sys.argv[1]
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.path.insert(0, sys.argv[2])
-    import keras, numpy as np, freshet, freshet.keras as fk, test_keras
-    graph = fk.graph(test_keras.nested())
+    import keras, numpy as np, freshet, freshet.keras as fk, keras_models
+    graph = fk.graph(keras_models.nested())
     graph.pop("framework_config")
     print(json.dumps(graph, sort_keys=True), flush=True)
     sys.stdin.readline()
-    model = test_keras.small(out=int(sys.argv[4]))
+    model = keras_models.small(out=int(sys.argv[4]))
     with freshet.Repository(sys.argv[3]) as repository:
         transfer = fk.transfer(model, repository)
         print(transfer.match and transfer.match.version, transfer.frozen)
@@ -28,7 +28,7 @@ TRAINED = """
             variables = {variable.path: keras.ops.convert_to_numpy(variable) for variable in model.weights}
             assert stored and all(np.array_equal(variables[name], array) for name, array in stored.items())
         model.compile(optimizer="sgd", loss="mse")
-        model.fit(test_keras.X, np.repeat(test_keras.Y, int(sys.argv[4]), axis=1), verbose=0)
+        model.fit(keras_models.X, np.repeat(keras_models.Y, int(sys.argv[4]), axis=1), verbose=0)
         print(transfer.store("net"))
 """
 
