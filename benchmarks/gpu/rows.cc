@@ -92,7 +92,7 @@ Status capture_vs_pinned(const GpuRun& run) {
   FRESHET_ASSIGN(Slab slab, Slab::create("gpu", {.bytes = bytes, .lock = false}));
   const MutableBytes to = slab.memory().first(bytes);
   DeviceCopier copier(run.platform);
-  copier.add_slab(slab.memory());
+  copier.add_slab(slab.memory(), nullptr);
   TensorView view{.spec = {.name = "w", .dtype = DType::u8, .shape = {bytes}}, .data = {model.new_version(), bytes}};
   view.place = {
       .memory = MemoryKind::device, .device = 0, .stream = reinterpret_cast<std::uintptr_t>(model.stream().native)};

@@ -128,7 +128,8 @@ bool Device::overlaps(std::uintptr_t begin, std::uint64_t bytes) {
   return begin - before->first < before->second.bytes;
 }
 
-Result<Registration> Device::register_host(const void* address, std::uint64_t bytes, HostAccess access) {
+Result<Registration> Device::register_host(const void* address, std::uint64_t bytes, HostAccess access,
+                                           std::shared_ptr<const void> owner) {
   static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const auto what = [&] { return format("register {} bytes of host memory at {}", bytes, address); };
   const std::uintptr_t begin = number_of(address);
@@ -147,6 +148,7 @@ Result<Registration> Device::register_host(const void* address, std::uint64_t by
   Registration registration;
   registration.device_ = shared_from_this();
   registration.address_ = static_cast<const std::byte*>(address);
+  registration.owner_ = std::move(owner);
   MutexLock lock(mutex_);
   ranges_[begin] = {.bytes = bytes, .writable = access == HostAccess::read_write, .registered = true};
   return registration;
@@ -403,20 +405,27 @@ void Memory::swap(Memory& other) noexcept {
 
 Registration::~Registration() {
   if (device_ == nullptr || device_->mark_.is_inherited()) return;
-  if (auto status = device_->release(address_, kEndAtMost, Device::Ends::late); !status)
-    warn_of_leak("registered host memory", device_->info().uuid, status.error());
+  const Status status = device_->release(address_, kEndAtMost, Device::Ends::late);
+  if (status) return;
+  warn_of_leak("registered host memory", device_->info().uuid, status.error());
+  static Mutex& mutex = *new Mutex;
+  static auto& left = *new std::vector<std::shared_ptr<const void>>;
+  MutexLock lock(mutex);
+  left.push_back(std::move(owner_));
 }
 
 Status Registration::end(Duration at_most) {
   if (device_ == nullptr) return {};
   FRESHET_TRY(device_->release(address_, at_most, Device::Ends::early));
   device_ = nullptr;
+  owner_ = nullptr;
   return {};
 }
 
 void Registration::swap(Registration& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(address_, other.address_);
+  std::swap(owner_, other.owner_);
 }
 
 Stream::~Stream() {

@@ -91,7 +91,7 @@ class Registration {
     return *this;
   }
   /// As end(), with half a minute, whatever an Interruption wants. If that was too short, the memory stays registered,
-  /// and the log says so.
+  /// its owner stays with it, and the log says so.
   ~Registration();
 
   /// Waits for the work that our streams had queued at the call, then unregisters. timed_out: it stays registered, and
@@ -104,6 +104,7 @@ class Registration {
   void swap(Registration& other) noexcept;
   std::shared_ptr<Device> device_;
   const std::byte* address_ = nullptr;
+  std::shared_ptr<const void> owner_;
 };
 
 /// A stream of ours. Movable. Its end waits up to half a minute for its work, whatever an Interruption wants. If that
@@ -176,9 +177,11 @@ class Device : public std::enable_shared_from_this<Device> {
   /// of another device.
   Result<Memory> import_slab(FileDescriptor descriptor, std::uint64_t bytes);
 
-  /// REQUIRES: `address` and `bytes` are whole pages, and stay mapped as long as the Registration lives.
-  /// already_exists when a byte of them is registered already, by anybody in this process.
-  Result<Registration> register_host(const void* address, std::uint64_t bytes, HostAccess access);
+  /// `owner` keeps the memory mapped: a driver copies to the pages that it registered, also where other memory has
+  /// their address by now. REQUIRES: `address` and `bytes` are whole pages; without an owner they stay mapped until the
+  /// registration has ended. already_exists when a byte of them is registered already, by anybody in this process.
+  Result<Registration> register_host(const void* address, std::uint64_t bytes, HostAccess access,
+                                     std::shared_ptr<const void> owner = nullptr);
 
   Result<Stream> create_stream();
   Result<Event> create_event();

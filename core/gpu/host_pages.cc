@@ -22,14 +22,11 @@ Result<std::unique_ptr<HostPages>> HostPages::make(Device& device, std::uint64_t
   const std::uint64_t whole = (std::max(bytes, kHostPagesMin) + kHostPageUnit - 1) / kHostPageUnit * kHostPageUnit;
   void* const mapped = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return fail_errno(errno, format("map {} bytes for a device's tables", whole));
-  std::unique_ptr<HostPages> pages(new HostPages(static_cast<std::byte*>(mapped), whole));
-  FRESHET_ASSIGN(pages->registration_, device.register_host(mapped, whole, HostAccess::read_write));
+  const std::shared_ptr<std::byte> owner(static_cast<std::byte*>(mapped),
+                                         [whole](std::byte* begin) { ::munmap(begin, whole); });
+  std::unique_ptr<HostPages> pages(new HostPages(owner, whole));
+  FRESHET_ASSIGN(pages->registration_, device.register_host(mapped, whole, HostAccess::read_write, owner));
   return pages;
-}
-
-HostPages::~HostPages() {
-  registration_ = Registration();
-  ::munmap(begin_, bytes_);
 }
 
 Result<std::unique_ptr<HostPages>> HostPagePool::take(Device& device, std::uint64_t bytes) {

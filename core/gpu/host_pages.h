@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/base/mutex.h"
@@ -18,18 +19,18 @@ class HostPages {
  public:
   /// Of `bytes` or more. Errors are those of Device::register_host(), and of the system.
   static Result<std::unique_ptr<HostPages>> make(Device& device, std::uint64_t bytes);
-  /// REQUIRES: no queued work has them.
-  ~HostPages();
+  /// Its end waits as that of a Registration. REQUIRES: no queued work has the pages.
+  ~HostPages() = default;
   HostPages(const HostPages&) = delete;
   HostPages& operator=(const HostPages&) = delete;
 
-  std::byte* begin() const { return begin_; }
+  std::byte* begin() const { return pages_.get(); }
   std::uint64_t bytes() const { return bytes_; }
 
  private:
-  HostPages(std::byte* begin, std::uint64_t bytes) : begin_(begin), bytes_(bytes) {}
+  HostPages(std::shared_ptr<std::byte> pages, std::uint64_t bytes) : pages_(std::move(pages)), bytes_(bytes) {}
 
-  std::byte* const begin_;
+  const std::shared_ptr<std::byte> pages_;
   const std::uint64_t bytes_;
   Registration registration_;
 };

@@ -173,19 +173,19 @@ Status SlabArena::add_slab(std::uint64_t bytes) {
       Slab::create(format("freshet-{}-{}", options_.name, count),
                    {.bytes = bytes, .device = device, .lock = options_.lock_memory, .huge_pages = options_.huge_pages});
   if (!slab) return fail(std::move(slab).error());
-  const Bytes memory = slab->memory();
-  if (options_.on_slab) options_.on_slab(memory);
+  auto kept = std::make_shared<Slab>(std::move(*slab));
+  if (options_.on_slab) options_.on_slab(kept);
   MutexLock lock(mutex_);
-  pool_.raise_limit(pool_.slab_bytes() + slab->bytes());  // Huge pages round up, and so do devices.
-  FRESHET_CHECK(pool_.add_slab(slab->bytes()).has_value());
-  slabs_.push_back(std::move(*slab));
+  pool_.raise_limit(pool_.slab_bytes() + kept->bytes());  // Huge pages round up, and so do devices.
+  FRESHET_CHECK(pool_.add_slab(kept->bytes()).has_value());
+  slabs_.push_back(std::move(kept));
   return {};
 }
 
 std::vector<Bytes> SlabArena::slab_memory() const {
   std::vector<Bytes> memory;
   MutexLock lock(mutex_);
-  for (const Slab& slab : slabs_) memory.push_back(slab.memory());
+  for (const auto& slab : slabs_) memory.push_back(slab->memory());
   return memory;
 }
 
@@ -236,12 +236,12 @@ std::vector<SegmentPlace> SlabArena::places(std::span<const SegmentIndex> segmen
 
 MutableBytes SlabArena::memory(const SegmentPlace& place) {
   MutexLock lock(mutex_);
-  return slabs_.at(place.slab).memory().subspan(place.offset, place.bytes);
+  return slabs_.at(place.slab)->memory().subspan(place.offset, place.bytes);
 }
 
 Bytes SlabArena::bytes(const SegmentPlace& place) const {
   MutexLock lock(mutex_);
-  return slabs_.at(place.slab).memory().subspan(place.offset, place.bytes);
+  return slabs_.at(place.slab)->memory().subspan(place.offset, place.bytes);
 }
 
 std::vector<Bytes> SlabArena::bytes_of(std::span<const SegmentIndex> segments) const {
@@ -250,7 +250,7 @@ std::vector<Bytes> SlabArena::bytes_of(std::span<const SegmentIndex> segments) c
   MutexLock lock(mutex_);
   for (const SegmentIndex segment : segments) {
     const SegmentPlace& place = pool_.place(in_pool(segment));
-    memory.push_back(slabs_.at(place.slab).memory().subspan(place.offset, place.bytes));
+    memory.push_back(slabs_.at(place.slab)->memory().subspan(place.offset, place.bytes));
   }
   return memory;
 }
@@ -258,8 +258,8 @@ std::vector<Bytes> SlabArena::bytes_of(std::span<const SegmentIndex> segments) c
 std::vector<SlabReference> SlabArena::slabs() const {
   std::vector<SlabReference> references;
   MutexLock lock(mutex_);
-  for (const Slab& slab : slabs_) {
-    references.push_back({.descriptor = slab.descriptor(), .bytes = slab.bytes(), .memory = slab.memory_kind()});
+  for (const auto& slab : slabs_) {
+    references.push_back({.descriptor = slab->descriptor(), .bytes = slab->bytes(), .memory = slab->memory_kind()});
   }
   return references;
 }
@@ -269,7 +269,7 @@ SlabArena::Stat SlabArena::stat() const {
   Stat stat{.arena_bytes = pool_.slab_bytes(),
             .arena_free_bytes = pool_.free_bytes(),
             .arena_limit_bytes = pool_.limit_bytes()};
-  for (const Slab& slab : slabs_) stat.locked_bytes += slab.locked_bytes();
+  for (const auto& slab : slabs_) stat.locked_bytes += slab->locked_bytes();
   return stat;
 }
 

@@ -5,7 +5,6 @@
 /// grow() one thread at a time; touching new memory happens outside the lock.
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,8 +32,8 @@ class SlabArena {
     /// Of a slab for many segments: large enough that a model has few, small enough that a machine short of memory can
     /// still give some. A larger segment has a slab of its own.
     std::uint64_t slab_bytes = std::uint64_t{1} << 30;
-    /// Told of each new slab's memory, with no lock held, by whoever lets the arena grow. May be empty.
-    std::function<void(Bytes)> on_slab = {};
+    /// Told of each new slab, with no lock held, by whoever lets the arena grow. May be empty.
+    std::function<void(const std::shared_ptr<Slab>&)> on_slab = {};
   };
   explicit SlabArena(Options options) : options_(std::move(options)), pool_({.limit_bytes = 0}) {}
 
@@ -109,8 +108,8 @@ class SlabArena {
   mutable Mutex mutex_;
   SegmentPool pool_ FRESHET_GUARDED_BY(mutex_);
   std::shared_ptr<gpu::Device> device_ FRESHET_GUARDED_BY(mutex_);
-  std::deque<Slab> slabs_
-      FRESHET_GUARDED_BY(mutex_);  ///< A slab never moves, so its memory may be used without the lock.
+  /// A slab never moves, so its memory may be used without the lock.
+  std::vector<std::shared_ptr<Slab>> slabs_ FRESHET_GUARDED_BY(mutex_);
 };
 
 }  // namespace freshet

@@ -40,7 +40,7 @@ Capture::Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> cop
       arena_({.name = options_.name,
               .lock_memory = options_.lock_memory,
               .huge_pages = options_.huge_pages,
-              .on_slab = [this](Bytes memory) { on_slab(memory); }}),
+              .on_slab = [this](const std::shared_ptr<Slab>& slab) { on_slab(slab); }}),
       device_arena_(options_.name, options_.device_memory),
       copier_(copier != nullptr ? std::move(copier) : std::make_unique<CopyCrew>(helpers_of(options_))),
       device_copier_(std::move(device_copier)),
@@ -61,10 +61,10 @@ std::vector<std::uint64_t> Capture::drop_unbegun() {
   return dropped;
 }
 
-void Capture::on_slab(Bytes memory) {
-  copier_->add_slab(memory);
-  if (device_copier_ != nullptr) device_copier_->add_slab(memory);
-  if (tell_of_slab_) tell_of_slab_(memory);
+void Capture::on_slab(const std::shared_ptr<Slab>& slab) {
+  copier_->add_slab(slab->memory(), slab);
+  if (device_copier_ != nullptr) device_copier_->add_slab(slab->memory(), slab);
+  if (tell_of_slab_) tell_of_slab_(slab->memory());
 }
 
 /// A GPU's copies complete when the training step has come as far: the loop would wait for its own device.

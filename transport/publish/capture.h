@@ -181,7 +181,7 @@ class Capture {
   Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier,
           std::unique_ptr<TensorCopier> device_copier);
   Status take_turn(std::span<const TensorView> tensors);
-  void on_slab(Bytes memory);
+  void on_slab(const std::shared_ptr<Slab>& slab);
   Status check(std::span<const TensorView> tensors) const;
   Status check_indices(std::span<const std::uint32_t> indices) const;
   std::vector<std::uint32_t> tensors_wanted(const Request& request);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <set>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "core/base/deadline.h"
@@ -32,7 +33,7 @@ DeviceCopier::~DeviceCopier() {
   end();
   if (thread_.joinable()) thread_.join();
   MutexLock lock(mutex_);
-  if (ran_on_) leak_lanes();
+  if (!running_on_.empty()) leak_lanes();
 }
 
 /// Each part of a lane would wait half a minute more for a device that has hung already.
@@ -42,9 +43,9 @@ void DeviceCopier::leak_lanes() {
                   "stay with the driver until the process ends",
                   std::chrono::duration_cast<std::chrono::milliseconds>(end_at_most_).count()));
   static Mutex& mutex = *new Mutex;
-  static auto& left = *new std::vector<std::pair<decltype(lanes_), decltype(owners_)>>;
+  static auto& left = *new std::vector<std::tuple<decltype(lanes_), decltype(slabs_), decltype(running_on_)>>;
   MutexLock lock(mutex);
-  left.emplace_back(std::move(lanes_), std::move(owners_));
+  left.emplace_back(std::move(lanes_), std::move(slabs_), std::move(running_on_));
 }
 
 void DeviceCopier::end() {
@@ -203,7 +204,7 @@ void DeviceCopier::complete() {
     }
     if (issued.failed) status = fail(*std::move(issued.failed));
     issued.done(status ? Copied(formed_by(issued)) : Copied(fail(std::move(status.error()))));
-    for (Part& part : issued.parts) part.lane->give_back(std::move(part.used));
+    for (Part& part : issued.parts) give_back(std::move(part));
   }
 }
 
@@ -278,7 +279,7 @@ Status DeviceCopier::bring_whole(DeviceLane& lane, std::span<const TensorCopy> c
   FRESHET_ASSIGN(part.done, lane.device().create_event());
   Status queued = lane.queue(lane.stream_behind(), copies, part.used);
   Status status = finish_behind(part, std::move(queued));
-  lane.give_back(std::move(part.used));
+  give_back(std::move(part));
   std::uint64_t bytes = 0;
   for (const TensorCopy& copy : copies) bytes += copy.from.size();
   if (status) costs_.note_whole(bytes, system_clock().now() - begin);
@@ -323,7 +324,7 @@ Status DeviceCopier::bring_some_deltas(DeviceLane& lane, std::span<const TensorC
     }
     blocks += bytes;
   }
-  lane.give_back(std::move(part.used));
+  give_back(std::move(part));
   return status;
 }
 
@@ -334,9 +335,15 @@ Status DeviceCopier::wait_for(Part& part) {
     if (status || status.error().code() != Code::timed_out) return status;
     MutexLock lock(mutex_);
     if (!ends_ || system_clock().now() < *ends_) continue;
-    ran_on_ = true;
+    part.runs_on = true;
     return status;
   }
+}
+
+void DeviceCopier::give_back(Part part) {
+  if (!part.runs_on) return part.lane->give_back(std::move(part.used));
+  MutexLock lock(mutex_);
+  running_on_.push_back(std::move(part));
 }
 
 }  // namespace freshet

@@ -38,20 +38,17 @@ class DeviceCopier final : public TensorCopier {
   /// `platform`: null opens NVIDIA's driver. `end_at_most`: how long end() and the destructor let copies run.
   explicit DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end_at_most = std::chrono::seconds(30),
                         BringCosts::Deltas deltas = BringCosts::Deltas::measured);
-  /// Waits for what was issued, as end() says. Where copies still run then, their streams, and the registrations of the
-  /// memory that they write, stay until the process ends, and the log says so once.
+  /// Waits for what was issued, as end() says. Where copies still run then, their streams, the memory that they write
+  /// and its registrations stay until the process ends, and the log says so once: other memory at this address would be
+  /// taken for the one that is registered.
   ~DeviceCopier() override;
   DeviceCopier(const DeviceCopier&) = delete;
   DeviceCopier& operator=(const DeviceCopier&) = delete;
 
   /// It takes managed memory too.
   MemoryKind memory_kind() const override { return MemoryKind::device; }
-  void add_slab(Bytes memory) override { slabs_.push_back(memory); }
-  /// Where copies still run at the end, `owner` stays with what they write: other memory at this address would be taken
-  /// for the one that is registered.
-  void add_slab(Bytes memory, std::shared_ptr<const void> owner) {
-    add_slab(memory);
-    owners_.push_back(std::move(owner));
+  void add_slab(Bytes memory, std::shared_ptr<const void> owner) override {
+    slabs_.push_back({.memory = memory, .owner = std::move(owner)});
   }
   Result<std::shared_ptr<gpu::Device>> device_of(std::int32_t ordinal) override;
   void end() override;
@@ -69,6 +66,7 @@ class DeviceCopier final : public TensorCopier {
     DeviceLane* lane = nullptr;
     gpu::Event done;
     DeviceLane::Used used;
+    bool runs_on = false;  ///< The thread waits no longer, and the device still works on it.
   };
   struct Issued {
     std::vector<By> by;  ///< By copy.
@@ -87,6 +85,7 @@ class DeviceCopier final : public TensorCopier {
   static FormedWithCopies formed_by(const Issued& issued);
   Result<DeviceLane*> lane_that_has(const std::byte* address) FRESHET_EXCLUDES(mutex_);
   Status wait_for(Part& part) FRESHET_EXCLUDES(mutex_);
+  void give_back(Part part) FRESHET_EXCLUDES(mutex_);
   Status finish_behind(Part& part, Status queued) FRESHET_EXCLUDES(mutex_);
   Status bring_whole(DeviceLane& lane, std::span<const TensorCopy> copies);
   Status bring_deltas(DeviceLane& lane, std::span<const TensorCopy> copies, std::vector<TensorCopy>& whole);
@@ -101,8 +100,7 @@ class DeviceCopier final : public TensorCopier {
 
   // The issuing thread's.
   std::shared_ptr<gpu::Platform> platform_;
-  std::vector<Bytes> slabs_;
-  std::vector<std::shared_ptr<const void>> owners_;            ///< Of slabs.
+  std::vector<DeviceLane::HostSlab> slabs_;
   std::map<std::int32_t, std::unique_ptr<DeviceLane>> lanes_;  ///< By ordinal. A lane stays as long as the copier.
 
   Mutex mutex_;
@@ -110,8 +108,8 @@ class DeviceCopier final : public TensorCopier {
   std::vector<DeviceLane*> opened_ FRESHET_GUARDED_BY(mutex_);  ///< The lanes, for other threads.
   std::deque<Issued> queue_ FRESHET_GUARDED_BY(mutex_);
   std::optional<Time> ends_ FRESHET_GUARDED_BY(mutex_);  ///< When the thread waits no longer.
-  bool ran_on_ FRESHET_GUARDED_BY(mutex_) = false;       ///< A copy still ran when the thread waited no longer.
-  std::thread thread_;                                   ///< Begun by the first issue().
+  std::vector<Part> running_on_ FRESHET_GUARDED_BY(mutex_);
+  std::thread thread_;  ///< Begun by the first issue().
 };
 
 }  // namespace freshet

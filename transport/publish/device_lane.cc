@@ -30,30 +30,41 @@ Result<std::unique_ptr<DeviceLane>> DeviceLane::open(std::int32_t ordinal, std::
   return std::unique_ptr<DeviceLane>(new DeviceLane(ordinal, std::move(device), std::move(stream), std::move(behind)));
 }
 
-Status DeviceLane::register_slabs(std::span<const Bytes> slabs) {
+Status DeviceLane::register_slabs(std::span<HostSlab> slabs) {
   std::size_t known = 0;
   {
     MutexLock lock(mutex_);
     known = slabs_known_;
   }
-  for (const Bytes slab : slabs.subspan(known)) {
-    auto registration = device_->register_host(slab.data(), slab.size(), gpu::HostAccess::read_write);
-    // Registered memory is so for all devices, and another one's lane may have been first.
-    const bool is_there = registration || registration.error().code() == Code::already_exists;
-    if (!is_there && registration.error().code() == Code::failed_precondition) {
-      return fail(std::move(registration.error()));
-    }
-    if (registration) registrations_.push_back(std::move(*registration));
-    {
-      MutexLock lock(mutex_);
-      ++slabs_known_;
-      if (is_there) registered_.push_back(slab);
-    }
-    if (!is_there && !std::exchange(said_refused_, true)) {
-      log_line(LogLevel::warning, format("{}; versions are copied from GPU {} all the same, but slower, and the loop "
-                                         "waits for the copy; this is said once",
-                                         registration.error().message(), ordinal_));
-    }
+  for (HostSlab& slab : slabs.subspan(known)) {
+    if (!slab.is_registered) FRESHET_TRY(register_slab(slab));
+    MutexLock lock(mutex_);
+    ++slabs_known_;
+    if (slab.is_registered) registered_.push_back(slab.memory);
+  }
+  return {};
+}
+
+Status DeviceLane::register_slab(HostSlab& slab) {
+  auto registration =
+      device_->register_host(slab.memory.data(), slab.memory.size(), gpu::HostAccess::read_write, slab.owner);
+  slab.is_registered = registration.has_value();
+  if (registration) {
+    registrations_.push_back(std::move(*registration));
+    return {};
+  }
+  Error& error = registration.error();
+  if (error.code() == Code::failed_precondition) return fail(std::move(error));
+  if (error.code() == Code::already_exists) {
+    return fail(Code::failed_precondition,
+                format("{}, by another part of this process: copies from GPU {} might go to pages that are not the "
+                       "publisher's; unregister that memory, or end the process and start it anew",
+                       error.message(), ordinal_));
+  }
+  if (!std::exchange(said_refused_, true)) {
+    log_line(LogLevel::warning, format("{}; versions are copied from GPU {} all the same, but slower, and the loop "
+                                       "waits for the copy; this is said once",
+                                       error.message(), ordinal_));
   }
   return {};
 }

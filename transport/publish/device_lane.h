@@ -26,6 +26,13 @@ namespace freshet {
 
 class DeviceLane {
  public:
+  /// Host memory that copies end in.
+  struct HostSlab {
+    Bytes memory;
+    std::shared_ptr<const void> owner;
+    bool is_registered = false;  ///< By one of the lanes that are given it: registered memory is so for all devices.
+  };
+
   /// What queued work uses.
   struct Used {
     std::unique_ptr<gpu::HostPages> rows;
@@ -42,8 +49,9 @@ class DeviceLane {
   /// For what the trainer's stream does not wait for.
   gpu::StreamHandle stream_behind() const { return behind_.handle(); }
 
-  /// Registers the slabs that are new: `slabs` only grows. An error when the device is lost.
-  Status register_slabs(std::span<const Bytes> slabs) FRESHET_EXCLUDES(mutex_);
+  /// Registers the slabs that are new: `slabs` only grows. An error when the device is lost, and where somebody else
+  /// has registered a part of a slab: the driver would copy to the pages that it was given then.
+  Status register_slabs(std::span<HostSlab> slabs) FRESHET_EXCLUDES(mutex_);
   /// Whether `from` begins in memory that this device reads. The error names the tensor.
   Status check(const TensorCopy& copy);
   /// What stream() gets from now on runs after all that `theirs` has so far.
@@ -74,6 +82,7 @@ class DeviceLane {
         digester_(device_),
         packer_(device_) {}
 
+  Status register_slab(HostSlab& slab);
   bool is_registered(Bytes memory) const FRESHET_REQUIRES(mutex_);
   std::vector<bool> choose_for_launch(std::span<const TensorCopy> copies) const FRESHET_EXCLUDES(mutex_);
   /// False: this device launches no kernel, and each copy is the driver's.

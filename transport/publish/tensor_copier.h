@@ -66,8 +66,9 @@ class TensorCopier {
   virtual Result<std::shared_ptr<gpu::Device>> device_of(std::int32_t /*ordinal*/) {
     return fail(Code::unsupported, "this copier has no GPU");
   }
-  /// Told of all memory that `to` lies in, before copies go there. The memory stays until the copier is gone.
-  virtual void add_slab(Bytes /*memory*/) {}
+  /// Told of all memory that `to` lies in, before copies go there. `owner` keeps it: so the memory stays also where a
+  /// device's copies still run when the copier ends.
+  virtual void add_slab(Bytes /*memory*/, std::shared_ptr<const void> /*owner*/) {}
   /// Nothing is issued any more, and what stays incomplete for long fails. Any thread.
   virtual void end() {}
   /// Copies to one place run in the order of the calls. An error: these copies come to nothing, and `done` is called

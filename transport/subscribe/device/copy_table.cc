@@ -2,6 +2,7 @@
 #include "transport/subscribe/device/copy_table.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "core/base/format.h"
 #include "core/gpu/kernels/tables.h"
@@ -19,10 +20,10 @@ Result<std::unique_ptr<CopyTable>> CopyTable::make(const std::shared_ptr<gpu::De
   const std::size_t bytes = (capacity * sizeof(gpu::CopyTensor) + kRowsPageBytes - 1) / kRowsPageBytes * kRowsPageBytes;
   auto table = std::unique_ptr<CopyTable>(new CopyTable);
   table->capacity_ = bytes / sizeof(gpu::CopyTensor);
-  table->rows_.reset(static_cast<gpu::CopyTensor*>(std::aligned_alloc(kRowsPageBytes, bytes)));
+  table->rows_.reset(static_cast<gpu::CopyTensor*>(std::aligned_alloc(kRowsPageBytes, bytes)), &std::free);
   if (table->rows_ == nullptr) return fail(Code::out_of_space, format("{} bytes of host memory are not there", bytes));
   FRESHET_ASSIGN(table->on_device_, device->allocate(bytes));
-  if (auto registered = device->register_host(table->rows_.get(), bytes, gpu::HostAccess::read_write)) {
+  if (auto registered = device->register_host(table->rows_.get(), bytes, gpu::HostAccess::read_write, table->rows_)) {
     table->registration_ = std::move(*registered);
   }
   return table;

@@ -5,7 +5,6 @@
 /// launch, instead of a call of the driver for each.
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <span>
 
@@ -27,14 +26,11 @@ class CopyTable {
   Status queue(gpu::Device& device, gpu::StreamHandle stream, std::span<const gpu::CopyTensor> rows);
 
  private:
-  struct Free {
-    void operator()(gpu::CopyTensor* rows) const { std::free(rows); }
-  };
   CopyTable() = default;
 
   std::size_t capacity_ = 0;
-  std::unique_ptr<gpu::CopyTensor[], Free> rows_;
-  gpu::Registration registration_;  // Ends before the rows. None where they cannot be registered: they are few bytes.
+  std::shared_ptr<gpu::CopyTensor> rows_;
+  gpu::Registration registration_;  // None where the rows cannot be registered: they are few bytes.
   gpu::Memory on_device_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Duration kEndSlabAtMost = std::chrono::milliseconds(100);
 
-/// How many entries of this process keep each mapping.
+/// How many shares of this process keep each mapping.
 struct Shares {
   Mutex mutex;
   std::map<const void*, long> of FRESHET_GUARDED_BY(mutex);
@@ -25,8 +25,8 @@ Shares& shares() {
   return all;
 }
 
-/// Whether entries alone keep the mapping. An entry that ends meanwhile lets go of its count before its mapping, so
-/// the answer errs towards false.
+/// Whether shares alone keep the mapping. A share that ends meanwhile lets go of its count before its mapping, so the
+/// answer errs towards false.
 bool is_unused(const std::shared_ptr<const void>& mapping) {
   MutexLock lock(shares().mutex);
   return mapping.use_count() <= shares().of[mapping.get()];
@@ -34,14 +34,14 @@ bool is_unused(const std::shared_ptr<const void>& mapping) {
 
 }  // namespace
 
-SlabRegistrations::Share::Share(const void* mapping) : mapping_(mapping) {
+SlabRegistrations::Share::Share(std::shared_ptr<const void> mapping) : mapping_(std::move(mapping)) {
   MutexLock lock(shares().mutex);
-  ++shares().of[mapping_];
+  ++shares().of[mapping_.get()];
 }
 
 SlabRegistrations::Share::~Share() {
   MutexLock lock(shares().mutex);
-  if (--shares().of[mapping_] == 0) shares().of.erase(mapping_);
+  if (--shares().of[mapping_.get()] == 0) shares().of.erase(mapping_.get());
 }
 
 std::shared_ptr<SlabRegistrations> SlabRegistrations::of(const std::shared_ptr<gpu::Device>& device) {
@@ -64,7 +64,7 @@ Result<bool> SlabRegistrations::ensure(const Snapshot::Piece& slab) {
   {
     MutexLock lock(mutex_);
     for (const Entry& known : entries_) {
-      if (known.slab.memory.data() == slab.memory.data()) return known.is_registered;
+      if (known.memory.data() == slab.memory.data()) return known.is_registered;
     }
     // Another thread finds the entry, and copies without the registration meanwhile.
     entry = entries_.emplace(entries_.end(), slab);
@@ -85,11 +85,11 @@ Result<bool> SlabRegistrations::ensure(const Snapshot::Piece& slab) {
 }
 
 Status SlabRegistrations::register_memory(Entry& entry) {
-  const Bytes memory = entry.slab.memory;
-  auto registration = device_->register_host(memory.data(), memory.size(), gpu::HostAccess::read_only);
+  const Bytes memory = entry.memory;
+  auto registration = device_->register_host(memory.data(), memory.size(), gpu::HostAccess::read_only, entry.share);
   // Such a device may still take memory that this process can write: that of a subscriber that fetches.
   if (!registration && registration.error().code() == Code::unsupported) {
-    registration = device_->register_host(memory.data(), memory.size(), gpu::HostAccess::read_write);
+    registration = device_->register_host(memory.data(), memory.size(), gpu::HostAccess::read_write, entry.share);
   }
   if (!registration) return fail(std::move(registration.error()));
   entry.registration = std::move(*registration);
@@ -105,7 +105,7 @@ void SlabRegistrations::say_why_not(const Entry& entry, const Error& error) {
   log_line(LogLevel::warning,
            format("a slab of {} bytes cannot be registered with device {}, so tensors are copied from it slowly, and "
                   "the server's thread waits for them: {}",
-                  entry.slab.memory.size(), device_->info().uuid.text(), error.message()));
+                  entry.memory.size(), device_->info().uuid.text(), error.message()));
 }
 
 void SlabRegistrations::end_unused() {
@@ -114,7 +114,7 @@ void SlabRegistrations::end_unused() {
     MutexLock lock(mutex_);
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       const auto next = std::next(entry);
-      if (is_unused(entry->slab.mapping)) unused.splice(unused.end(), entries_, entry);
+      if (is_unused(entry->share->mapping())) unused.splice(unused.end(), entries_, entry);
       entry = next;
     }
   }

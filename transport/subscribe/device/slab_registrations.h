@@ -40,21 +40,22 @@ class SlabRegistrations {
   std::size_t count() FRESHET_EXCLUDES(mutex_);
 
  private:
-  /// A share in a mapping that an entry has, of all entries of this process: several devices may register one slab.
+  /// Keeps a mapping, and is counted among all shares of this process: several devices may register one slab.
   class Share {
    public:
-    explicit Share(const void* mapping);
+    explicit Share(std::shared_ptr<const void> mapping);
     ~Share();
     Share(const Share&) = delete;
     Share& operator=(const Share&) = delete;
+    const std::shared_ptr<const void>& mapping() const { return mapping_; }
 
    private:
-    const void* const mapping_;
+    const std::shared_ptr<const void> mapping_;
   };
   struct Entry {
-    explicit Entry(const Snapshot::Piece& of) : slab(of), share(of.mapping.get()) {}
-    Snapshot::Piece slab;  // Ends after the registration.
-    Share share;           // Counted only while the slab is.
+    explicit Entry(const Snapshot::Piece& of) : memory(of.memory), share(std::make_shared<Share>(of.mapping)) {}
+    Bytes memory;
+    std::shared_ptr<const Share> share;  // The registration has it too.
     gpu::Registration registration;
     bool is_registered = false;
   };

@@ -24,7 +24,9 @@ class BrokenBus final : public TensorCopier {
   BrokenBus(std::shared_ptr<gpu::Platform> platform, BringCosts::Deltas deltas)
       : copier_(std::move(platform), kPatience, deltas) {}
   MemoryKind memory_kind() const override { return copier_.memory_kind(); }
-  void add_slab(Bytes memory) override { copier_.add_slab(memory); }
+  void add_slab(Bytes memory, std::shared_ptr<const void> owner) override {
+    copier_.add_slab(memory, std::move(owner));
+  }
   Result<std::shared_ptr<gpu::Device>> device_of(std::int32_t ordinal) override { return copier_.device_of(ordinal); }
   void end() override { copier_.end(); }
   Status issue(std::vector<TensorCopy> copies, Done done) override {
@@ -336,7 +338,7 @@ TEST(DeviceBring, WhatNoDeltaTouchesIsMendedByAllBytes) {
   const gpu::Memory segment = must(device->allocate(kBytes));
   gpu::Pages host(2 * 4096);
   DeviceCopier copier(platform, kPatience, BringCosts::Deltas::always);
-  copier.add_slab(host.all());
+  copier.add_slab(host.all(), nullptr);
   const MutableBytes to = host.all().first(kBytes);
   constexpr std::uint32_t kDeltas = 3;
   SegmentPairs pairs;
@@ -379,7 +381,7 @@ TEST(DeviceBring, AHostSegmentWithAWrongByteIsBroughtWhole) {
   const gpu::Memory segment = must(device->allocate(20'000));
   gpu::Pages host(5 * 4096);
   DeviceCopier copier(platform, kPatience, BringCosts::Deltas::always);
-  copier.add_slab(host.all());
+  copier.add_slab(host.all(), nullptr);
   const MutableBytes to = host.all().first(20'000);
   for (int version = 1; version <= 2; ++version) {
     if (version == 1) model.write(stream.handle(), 1);

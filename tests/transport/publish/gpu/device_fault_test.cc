@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "tests/transport/publish/gpu/device_lab.h"
+#include "transport/publish/capture.h"
 #include "transport/publish/device_copier.h"
 
 namespace freshet::test {
@@ -263,6 +264,50 @@ TEST_P(DeviceFaults, ACopierWhoseCopiesRunOnEndsAllTheSame) {
   EXPECT_EQ(log.with("still run after 1 ms"), 1U);
   EXPECT_EQ(log.with("stays until the process ends"), 0U) << "neither a stream nor a registration waited once more";
   host->hold(false);
+}
+
+/// A later arena's slab would land at its address, and the driver would copy to the pages of the earlier one.
+TEST_P(DeviceFaults, AnArenaStaysMappedWhileCopiesRunOn) {
+  DeviceModel model(trainer_, {5000, 77});
+  const auto views = model.views({});
+  std::vector<TensorSpec> specs;
+  for (const TensorView& view : views) specs.push_back(view.spec);
+  const auto outlives_its_capture = [&](bool is_held) {
+    std::vector<Bytes> slabs;
+    auto capture = must(Capture::open(
+        {.name = "test", .lock_memory = false},
+        {.on_sealed = [](const SealedCapture&) { return true; }, .on_slab = [&](Bytes slab) { slabs.push_back(slab); }},
+        /*copier=*/nullptr, std::make_unique<DeviceCopier>(platform_, is_held ? Duration(1) : kPatience)));
+    must(capture->prepare(*must(Architecture::guess_chain(specs))));
+    hold(is_held);
+    must(capture->capture({.ticket = 1, .tensors = views}));
+    capture = nullptr;
+    hold(false);
+    finish({});
+    // Asks nothing of pages that are mapped.
+    return ::madvise(const_cast<std::byte*>(slabs.front().data()), slabs.front().size(), MADV_NORMAL) == 0;
+  };
+  EXPECT_FALSE(outlives_its_capture(false));
+  EXPECT_TRUE(outlives_its_capture(true));
+}
+
+TEST_P(DeviceFaults, ASlabThatAnotherPartOfTheProgramRegisteredIsRefused) {
+  DeviceModel model(trainer_, {5000});
+  const auto views = model.views({});
+  model.write({}, 1);
+  const gpu::Pages slab(8192);
+  DeviceCopier copier(platform_);
+  copier.add_slab(slab.all(), nullptr);
+  const std::vector<TensorCopy> copies = {
+      {.to = slab.all().first(5000), .from = views[0].data, .tensor = views.data()}};
+  gpu::Registration theirs = must(trainer_->register_host(slab.begin() + 4096, 4096, gpu::HostAccess::read_write));
+  const Status refused = copier.issue(copies, [](auto) {});
+  EXPECT_EQ(code_of(refused), "failed_precondition");
+  EXPECT_THAT(words_of(refused), HasSubstr("might go to pages that are not the publisher's"));
+  must(theirs.end(kPatience));
+  must(copier.issue(copies, [](auto) {}));
+  copier.end();
+  finish({});
 }
 
 TEST_P(DeviceFaults, ACopyThatADeviceDoesNotEndFailsWithTheCopier) {
