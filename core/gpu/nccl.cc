@@ -154,8 +154,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   Result<bool> poll() override {
-    if (is_queued_) return world_->device->is_done(event_);
-    // Before NCCL says that it is not in progress, the stream may not have the call.
+    // Also while the call runs: it tells of a peer whose connection broke.
     NcclAnswer answer = kNcclSuccess;
     {
       const NcclContext context(*world_);
@@ -163,12 +162,19 @@ class NcclCommunicator final : public Communicator {
           nccl_status(world_->nccl, "ncclCommGetAsyncError", world_->nccl.ncclCommGetAsyncError(object_, &answer)));
     }
     FRESHET_TRY(nccl_status(world_->nccl, "NCCL", answer));
-    if (answer == kNcclInProgress) return false;
-    if (!received_.empty()) {
-      FRESHET_TRY(world_->device->copy(stream_.handle(), received_.data(), staging_.address(), received_.size()));
+    if (!is_queued_) {
+      // Before NCCL says that it is not in progress, the stream may not have the call.
+      if (answer == kNcclInProgress) return false;
+      FRESHET_TRY(world_->device->record(event_, stream_.handle()));
+      is_queued_ = true;
     }
+    FRESHET_ASSIGN(const bool is_done, world_->device->is_done(event_));
+    if (!is_done || received_.empty()) return is_done;
+    // Now, and no earlier: a copy to memory that the driver does not know returns when the stream has come to it, and a
+    // call whose peer died never ends by itself.
+    const MutableBytes to = std::exchange(received_, {});
+    FRESHET_TRY(world_->device->copy(stream_.handle(), to.data(), staging_.address(), to.size()));
     FRESHET_TRY(world_->device->record(event_, stream_.handle()));
-    is_queued_ = true;
     return world_->device->is_done(event_);
   }
 
@@ -204,8 +210,8 @@ class NcclCommunicator final : public Communicator {
   Stream stream_;
   Event event_;
   NcclObject object_ = nullptr;
-  MutableBytes received_;   ///< Where the staged bytes go.
-  bool is_queued_ = false;  ///< The stream has all of the call, and the event is behind it.
+  MutableBytes received_;   ///< Where the staged bytes go, once they are there.
+  bool is_queued_ = false;  ///< The stream has the call, and the event is behind it.
 };
 
 class NcclCollective final : public Collective {
