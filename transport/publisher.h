@@ -31,8 +31,9 @@
 namespace freshet {
 
 namespace gpu {
+class Collective;
 class Platform;
-}
+}  // namespace gpu
 
 /// The endpoint that one or several publishers of a process share: its control socket and its loop thread. Any thread.
 /// Publisher::open makes a hub unless the options give one.
@@ -55,6 +56,7 @@ struct PublisherHubOptions {
   /// `listen` means every interface, and the directory is for many hosts, this host's name takes the place of the
   /// interface.
   std::vector<std::string> advertise;
+  std::shared_ptr<gpu::Collective> collective;  ///< Of the channel nccl. Null: NCCL's library.
 };
 Result<std::shared_ptr<PublisherHub>> open_publisher_hub(PublisherHubOptions options);
 /// The control socket's address, as `--at` takes it on this host.

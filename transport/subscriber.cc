@@ -145,7 +145,7 @@ Result<std::unique_ptr<Subscriber>> Subscriber::open(SubscriberOptions options) 
     FRESHET_TRY(SocketAddress::parse(address, false, credentials ? Reach::any_host : Reach::this_host));
   }
   const std::optional<ChannelKind> channel = options.channel;
-  ChannelOpeners openers = channel_openers(options.security, credentials);
+  ChannelOpeners openers = channel_openers(options.security, credentials, options.collective);
   std::unique_ptr<Directory> directory;
   const bool hears_by_directory = options.notifier == Notifier::directory;
   if (options.at.empty() || hears_by_directory) {

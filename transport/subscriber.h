@@ -31,6 +31,7 @@ namespace freshet {
 class PublisherHub;
 
 namespace gpu {
+class Collective;
 class Device;
 struct Uuid;
 }  // namespace gpu
@@ -107,7 +108,8 @@ struct Update {
   /// mapped version without `every`, the time from the announcement until this process has read the grant; otherwise 0.
   /// From another host the value has no meaning: the clocks differ.
   Duration notify{};
-  /// "shm", "ucx", "nccl", "zmq" or "file"; "cuda_ipc" if some of a mapped version's tensors lie in the GPU's memory too.
+  /// "shm", "ucx", "nccl", "zmq" or "file"; "cuda_ipc" if some of a mapped version's tensors lie in the GPU's memory
+  /// too.
   std::string channel;
   /// Of the tensors fetched over a channel: those that came as an element delta, and those that came whole.
   std::uint64_t tensors_delta = 0;
@@ -160,7 +162,8 @@ struct SubscriberOptions {
   /// Called on the subscriber's own thread after each swap; must not block for long, may call snapshot().
   std::function<void(const Update&)> on_update;
   const Clock* clock = nullptr;
-  SecurityOptions security;  ///< The subscriber's own keys, and the publisher's public key.
+  SecurityOptions security;                     ///< The subscriber's own keys, and the publisher's public key.
+  std::shared_ptr<gpu::Collective> collective;  ///< As PublisherHubOptions has it.
 
   /// The channel of bytes: this one and no other. Not set: the best one that both ends have.
   std::optional<ChannelKind> channel;

@@ -38,7 +38,9 @@ Result<std::unique_ptr<ChannelServer>> open_server(ChannelKind kind, const Chann
                                            .credentials = options.credentials,
                                            .neighbours = options.neighbours};
   if (kind == ChannelKind::zmq) return channel::open_zmq_server(source, messages);
-  return channel::open_nccl_server(source, {.messages = messages, .trusted_fabric = options.trusted_fabric});
+  return channel::open_nccl_server(
+      source,
+      {.messages = messages, .trusted_fabric = options.trusted_fabric, .rounds = {}, .collective = options.collective});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/gpu/collective.h"
 #include "transport/channel/channel.h"
 #include "transport/channel_kind.h"
 #include "transport/security/credentials.h"
@@ -26,6 +27,7 @@ struct ChannelServersOptions {
   Neighbours neighbours = Neighbours::same_user;  ///< That the channels admit which know users.
   /// Of the control socket; those channels that know keys have the same.
   std::optional<ServerCredentials> credentials;
+  std::shared_ptr<gpu::Collective> collective;  ///< Of nccl. Null: NCCL's library.
 };
 
 /// `source` outlives the servers. invalid_argument for a kind that cannot be offered: shm, file.

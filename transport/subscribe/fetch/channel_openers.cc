@@ -8,7 +8,8 @@
 
 namespace freshet {
 
-ChannelOpeners channel_openers(const SecurityOptions& security, const std::optional<ClientCredentials>& credentials) {
+ChannelOpeners channel_openers(const SecurityOptions& security, const std::optional<ClientCredentials>& credentials,
+                               const std::shared_ptr<gpu::Collective>& collective) {
   ChannelOpeners openers;
   const Neighbours believed = neighbours_admitted(security, credentials.has_value());
   openers[ChannelKind::zmq] = [credentials, believed](const std::string& address) {
@@ -22,10 +23,11 @@ ChannelOpeners channel_openers(const SecurityOptions& security, const std::optio
     };
   }
   // NCCL's library alone is looked for: a driver that is opened here could not be used by a child of this process.
-  if (security.trusted_fabric && gpu::nccl_version()) {
-    openers[ChannelKind::nccl] = [credentials, believed](const std::string& address) {
-      return channel::open_nccl_client(
-          address, {.messages = {.credentials = credentials, .believed = believed}, .trusted_fabric = true});
+  if (security.trusted_fabric && (collective != nullptr || gpu::nccl_version())) {
+    openers[ChannelKind::nccl] = [credentials, believed, collective](const std::string& address) {
+      return channel::open_nccl_client(address, {.messages = {.credentials = credentials, .believed = believed},
+                                                 .trusted_fabric = true,
+                                                 .collective = collective});
     };
   }
   return openers;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/base/result.h"
+#include "core/gpu/collective.h"
 #include "transport/channel/channel.h"
 #include "transport/protocol/channel_selector.h"
 #include "transport/security.h"
@@ -23,7 +24,9 @@ using ChannelOpener = std::function<Result<std::unique_ptr<channel::ChannelClien
 using ChannelOpeners = std::map<protocol::ChannelKind, ChannelOpener>;
 
 /// Those that this build and machine have. `credentials`, where there are keys, are what encrypted channels show.
-ChannelOpeners channel_openers(const SecurityOptions& security, const std::optional<ClientCredentials>& credentials);
+/// `collective`: of nccl; null is NCCL's library.
+ChannelOpeners channel_openers(const SecurityOptions& security, const std::optional<ClientCredentials>& credentials,
+                               const std::shared_ptr<gpu::Collective>& collective = nullptr);
 
 /// The kinds that can be used: memory of this host, and those with an opener.
 std::uint32_t usable_channels(const ChannelOpeners& openers);

@@ -84,7 +84,8 @@ Result<std::shared_ptr<PublisherHub>> PublisherHub::open(PublisherHubOptions opt
                                    .control = hub->control_->address().text(),
                                    .trusted_fabric = options.security.trusted_fabric,
                                    .neighbours = neighbours,
-                                   .credentials = credentials}));
+                                   .credentials = credentials,
+                                   .collective = options.collective}));
   return hub;
 }
 
