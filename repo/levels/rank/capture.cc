@@ -26,6 +26,11 @@ Result<VersionNumber> Capture::begin(std::uint64_t step) {
   const Version version = job_.version_of(next_number_++);
   std::optional<Error> why;
   book_.wait_in_loop([&] { return teller_.has_answer(version.number); }, why);
+  if (sealer_->is_full()) {
+    book_.end(Error(Code::unavailable,
+                    format("{} versions wait for copies from a GPU that do not end; end the process and start it anew",
+                           ShareSealer::kWaitingMax)));
+  }
   FRESHET_TRY(book_.begin(version.number, step, began));
   teller_.use(version.number);
   if (!why) {

@@ -48,6 +48,11 @@ bool ShareSealer::has_turn() const {
   return std::ranges::count_if(queue_, [](const Ended& ended) { return ended.copies != nullptr; }) < kTurnsMax;
 }
 
+bool ShareSealer::is_full() const {
+  const MutexLock lock(mutex_);
+  return queue_.size() >= kWaitingMax;
+}
+
 Status ShareSealer::wait_idle(Duration at_most) const {
   const Time deadline = deadline_in(at_most);
   for (;;) {

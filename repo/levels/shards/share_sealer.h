@@ -48,13 +48,16 @@ class ShareSealer {
   bool is_idle() const FRESHET_EXCLUDES(mutex_);
   /// False: two captures wait for copies from GPUs already.
   bool has_turn() const FRESHET_EXCLUDES(mutex_);
+  /// That wait, those that came to nothing among them.
+  static constexpr std::size_t kWaitingMax = 256;
+  bool is_full() const FRESHET_EXCLUDES(mutex_);
   /// timed_out; cancelled by an Interruption.
   Status wait_idle(Duration at_most) const FRESHET_EXCLUDES(mutex_);
 
   /// Pieces that are equal to the baseline's keep its writer. Returns the bytes of the others. REQUIRES: idle.
   std::uint64_t seal(Share& share);
   /// Seals on the sealer's thread, when the copies have ended; nothing is sealed where there is an error. REQUIRES:
-  /// start() succeeded once.
+  /// start() succeeded once; not full.
   void push(Ended ended) FRESHET_EXCLUDES(mutex_);
 
   /// Ends the thread; captures whose copies have not ended come to nothing. REQUIRES: each copy ends. Nothing is pushed

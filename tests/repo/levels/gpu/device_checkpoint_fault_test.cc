@@ -5,6 +5,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mutex.h"
+#include "repo/levels/shards/share_sealer.h"
 #include "tests/repo/levels/gpu/checkpoint_lab.h"
 #include "tests/support/eventually.h"
 
@@ -158,6 +159,24 @@ TEST_P(DeviceCheckpointFaults, MemoryThatTheDriverDoesNotRegisterIsCopiedIntoAll
   expect_stored(captured->version, values);
   finish({});
   EXPECT_EQ(log.count(), 1);
+}
+
+/// Each step that is skipped waits for its turn to be told of.
+TEST_P(DeviceCheckpointFaults, AGpuThatHangsEndsTheJobAtALimit) {
+  const auto model = store_first();
+  hold(true);
+  model->write({}, 2);
+  std::uint64_t step = 1;
+  for (int turn = 0; turn < 2; ++turn) ASSERT_TRUE(checkpoint(*checkpointer_, ++step, held_of(*model, {})));
+  for (std::size_t waiting = 2; waiting < levels::ShareSealer::kWaitingMax; ++waiting) {
+    ASSERT_EQ(code_of(checkpointer_->begin(++step)), "out_of_space") << waiting;
+  }
+  for (int time = 0; time < 2; ++time) {
+    const auto ended = checkpointer_->begin(++step);
+    EXPECT_EQ(code_of(ended), "unavailable");
+    EXPECT_THAT(words_of(ended), HasSubstr("256 versions wait for copies from a GPU that do not end"));
+  }
+  hold(false);
 }
 
 TEST_P(DeviceCheckpointFaults, ATensorThatIsMissingFailsTheVersionWhenItsCopiesHaveEnded) {
