@@ -19,6 +19,17 @@ Result<OpenedFile> open_regular(const std::string& path, int flags) {
   return file;
 }
 
+Status check_unchanged(const OpenedFile& file, std::string_view name) {
+  struct stat now {};
+  if (::fstat(file.descriptor.get(), &now) != 0) return fail_errno(errno, format("look at {} again", name));
+  const struct stat& then = file.status;
+  if (then.st_size == now.st_size && then.st_mtim.tv_sec == now.st_mtim.tv_sec &&
+      then.st_mtim.tv_nsec == now.st_mtim.tv_nsec) {
+    return {};
+  }
+  return fail(Code::unavailable, format("{}: the file changed while it was read", name));
+}
+
 Result<FileText> read_file(const std::string& path, std::uint64_t bytes_max, Code too_long) {
   FRESHET_ASSIGN(const OpenedFile file, open_regular(path));
   const auto bytes = static_cast<std::uint64_t>(file.status.st_size);

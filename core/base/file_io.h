@@ -23,6 +23,8 @@ struct OpenedFile {
 /// Opens a regular file for reading; opening a pipe does not wait for its writer. invalid_argument for all that is no
 /// regular file. `flags` are more of open()'s.
 Result<OpenedFile> open_regular(const std::string& path, int flags = 0);
+/// unavailable, with `name`: somebody changed the file since it was opened, as far as its size and time tell.
+Status check_unchanged(const OpenedFile& file, std::string_view name);
 
 struct FileText {
   std::string text;
