@@ -88,14 +88,15 @@ Status check_parts(const SafetensorsWeightMap& map, const std::vector<std::strin
   return fail(Code::corrupt, format("{} has no tensor {}, which the index names there", shown(file), shown(tensor)));
 }
 
-Result<std::vector<SafetensorsFile>> read_parts(const std::string& index) {
+Result<std::vector<SafetensorsFile>> open_parts(const std::string& index,
+                                                Result<SafetensorsFile> (&open_one)(const std::string& path)) {
   FRESHET_ASSIGN(const SafetensorsWeightMap map, read_index(index));
   std::vector<std::string> paths;
   for (const std::string& name : names_in(map)) paths.push_back(beside(index, name));
   const std::string before = look_of_parts(paths);
   std::vector<SafetensorsFile> files;
   for (const std::string& path : paths) {
-    auto file = SafetensorsFile::read(path);
+    auto file = open_one(path);
     if (!file) return fail(std::move(file).error().with_context(format("{} names it", index)));
     files.push_back(std::move(*file));
   }
@@ -220,16 +221,24 @@ ModelFile::ModelFile(std::vector<SafetensorsFile> files) : files_(std::move(file
   }
 }
 
-Result<ModelFile> ModelFile::read(const std::string& path) {
+Result<ModelFile> ModelFile::read(const std::string& path) { return open(path, SafetensorsFile::read); }
+Result<ModelFile> ModelFile::map(const std::string& path) { return open(path, SafetensorsFile::map); }
+
+Result<ModelFile> ModelFile::open(const std::string& path, Open& open_one) {
   if (is_safetensors_index(path)) {
-    FRESHET_ASSIGN(std::vector<SafetensorsFile> files, read_parts(path));
+    FRESHET_ASSIGN(std::vector<SafetensorsFile> files, open_parts(path, open_one));
     return ModelFile(std::move(files));
   }
   if (const auto part = part_of_model(path)) return fail(Code::invalid_argument, format("{}: {}", path, *part));
-  FRESHET_ASSIGN(SafetensorsFile file, SafetensorsFile::read(path));
+  FRESHET_ASSIGN(SafetensorsFile file, open_one(path));
   std::vector<SafetensorsFile> files;
   files.push_back(std::move(file));
   return ModelFile(std::move(files));
+}
+
+Status ModelFile::check_unchanged() const {
+  for (const SafetensorsFile& file : files_) FRESHET_TRY(file.check_unchanged());
+  return {};
 }
 
 MutableBytes ModelFile::memory_of(std::size_t tensor) {

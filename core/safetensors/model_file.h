@@ -19,15 +19,19 @@ namespace freshet {
 
 inline constexpr std::uint64_t kSafetensorsIndexBytesMax = std::uint64_t{64} << 20;
 
-/// Copies of a model's tensors in this process's memory. As SafetensorsFile otherwise.
+/// A model's tensors. As SafetensorsFile otherwise.
 class ModelFile {
  public:
-  /// Of an index, all tensors that it names, file by file in the order of the files' names.
+  /// Copies in this process's memory. Of an index, all tensors that it names, file by file in the order of the files'
+  /// names.
   ///
   /// Errors name the file, and are those of SafetensorsFile::read(). Besides: invalid_argument for a part of a model,
   /// and for an index of differences; not_found when a file is missing that the index names; corrupt when the index and
   /// the files contradict each other; unavailable when a part changed before the last one was read.
   static Result<ModelFile> read(const std::string& path);
+  /// The files' own bytes: as SafetensorsFile::map().
+  static Result<ModelFile> map(const std::string& path);
+  Status check_unchanged() const;
 
   const std::vector<TensorView>& tensors() const { return tensors_; }
   /// What a version of the file gets as tags: its metadata, without such of Freshet's own tags as a file cannot say
@@ -43,6 +47,8 @@ class ModelFile {
   MutableBytes memory_of(std::size_t tensor);
 
  private:
+  using Open = Result<SafetensorsFile>(const std::string& path);
+  static Result<ModelFile> open(const std::string& path, Open& open_one);
   explicit ModelFile(std::vector<SafetensorsFile> files);
 
   std::vector<SafetensorsFile> files_;

@@ -62,11 +62,6 @@ Status read_shared(int descriptor, MutableBytes out, std::uint64_t offset) {
   return second;
 }
 
-bool is_same_content(const struct stat& before, const struct stat& after) {
-  return before.st_size == after.st_size && before.st_mtim.tv_sec == after.st_mtim.tv_sec &&
-         before.st_mtim.tv_nsec == after.st_mtim.tv_nsec;
-}
-
 Status check_is_whole(int descriptor, std::uint64_t file_bytes) {
   FRESHET_ASSIGN(const std::string text, read_header(descriptor, file_bytes, Code::unavailable));
   FRESHET_ASSIGN(const std::uint64_t promised, data_bytes_of_safetensors_header(text));
@@ -76,52 +71,73 @@ Status check_is_whole(int descriptor, std::uint64_t file_bytes) {
               format("its header promises {} bytes of tensors, {} are there", promised, there));
 }
 
+struct HeaderOfFile {
+  SafetensorsHeader header;
+  std::uint64_t data_begin = 0;
+  std::uint64_t data_bytes = 0;
+};
+Result<HeaderOfFile> header_of(const OpenedFile& file) {
+  const auto file_bytes = static_cast<std::uint64_t>(file.status.st_size);
+  FRESHET_ASSIGN(const std::string text, read_header(file.descriptor.get(), file_bytes, Code::corrupt));
+  HeaderOfFile answer{.header = {}, .data_begin = kLengthBytes + text.size(), .data_bytes = 0};
+  answer.data_bytes = file_bytes - answer.data_begin;
+  FRESHET_ASSIGN(answer.header, parse_safetensors_header(text, answer.data_bytes));
+  return answer;
+}
+
 }  // namespace
 
 Result<SafetensorsFile> SafetensorsFile::read(const std::string& path) {
   FRESHET_ASSIGN(const OpenedFile opened, open_regular(path));
   SafetensorsFile file;
-  Status status = file.read_from(opened.descriptor.get());
-  struct stat after {};
-  if (status && ::fstat(opened.descriptor.get(), &after) != 0) status = fail_errno(errno, "look at it again");
-  if (status && !is_same_content(opened.status, after)) {
-    status = fail(Code::unavailable, "the file changed while it was read");
-  }
-  if (!status) return fail(std::move(status).error().with_context(path));
+  if (Status copied = file.copy_from(opened); !copied) return fail(std::move(copied).error().with_context(path));
+  FRESHET_TRY(freshet::check_unchanged(opened, path));
   return file;
 }
 
-Status SafetensorsFile::read_from(int descriptor) {
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0) return fail_errno(errno, "look at it");
-  const auto file_bytes = static_cast<std::uint64_t>(status.st_size);
-  FRESHET_ASSIGN(const std::string text, read_header(descriptor, file_bytes, Code::corrupt));
-  FRESHET_TRY(take_header(text, file_bytes - kLengthBytes - text.size()));
-  return read_shared(descriptor, MutableBytes(static_cast<std::byte*>(memory_), memory_bytes_),
-                     kLengthBytes + text.size());
+Status SafetensorsFile::copy_from(const OpenedFile& opened) {
+  FRESHET_ASSIGN(HeaderOfFile header, header_of(opened));
+  FRESHET_TRY(take_memory(header.data_bytes));
+  const MutableBytes memory(static_cast<std::byte*>(memory_), memory_bytes_);
+  take_views(std::move(header.header), memory);
+  return read_shared(opened.descriptor.get(), memory, header.data_begin);
 }
 
-Status SafetensorsFile::take_header(std::string_view json, std::uint64_t data_bytes) {
-  FRESHET_ASSIGN(SafetensorsHeader header, parse_safetensors_header(json, data_bytes));
-  FRESHET_TRY(check_memory_room(data_bytes));
-  if (data_bytes > 0) {
-    void* const memory =
-        ::mmap(nullptr, data_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
-    if (memory == MAP_FAILED) return fail_errno(errno, format("{} bytes of memory", data_bytes));
-    memory_ = memory;
-    memory_bytes_ = data_bytes;
-  }
-  const Bytes data(static_cast<const std::byte*>(memory_), memory_bytes_);
+Result<SafetensorsFile> SafetensorsFile::map(const std::string& path) {
+  FRESHET_ASSIGN(OpenedFile opened, open_regular(path));
+  Result<HeaderOfFile> header = header_of(opened);
+  if (!header) return fail(std::move(header).error().with_context(path));
+  Result<std::unique_ptr<MappedFile>> mapped = MappedFile::map(std::move(opened), path);
+  if (!mapped) return read(path);
+  SafetensorsFile file;
+  file.mapped_ = *std::move(mapped);
+  file.take_views(std::move(header->header), file.mapped_->bytes().subspan(header->data_begin));
+  return file;
+}
+
+Status SafetensorsFile::check_unchanged() const { return mapped_ != nullptr ? mapped_->check_unchanged() : Status(); }
+
+Status SafetensorsFile::take_memory(std::uint64_t bytes) {
+  FRESHET_TRY(check_memory_room(bytes));
+  if (bytes == 0) return {};
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  if (memory == MAP_FAILED) return fail_errno(errno, format("{} bytes of memory", bytes));
+  memory_ = memory;
+  memory_bytes_ = bytes;
+  return {};
+}
+
+void SafetensorsFile::take_views(SafetensorsHeader header, Bytes data) {
   tensors_.reserve(header.entries.size());
   for (SafetensorsHeader::Entry& entry : header.entries) {
     tensors_.push_back({.spec = std::move(entry.spec), .data = data.subspan(entry.begin, entry.end - entry.begin)});
   }
   metadata_ = std::move(header.metadata);
-  return {};
 }
 
 MutableBytes SafetensorsFile::memory_of(std::size_t tensor) {
-  FRESHET_CHECK(tensor < tensors_.size());
+  FRESHET_CHECK(tensor < tensors_.size() && mapped_ == nullptr);
   const Bytes view = tensors_[tensor].data;
   if (view.empty()) return {};
   return {static_cast<std::byte*>(memory_) + (view.data() - static_cast<const std::byte*>(memory_)), view.size()};
@@ -135,12 +151,14 @@ Status check_is_whole_safetensors(const std::string& path) {
 }
 
 SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
-    : memory_(std::exchange(other.memory_, nullptr)),
+    : mapped_(std::move(other.mapped_)),
+      memory_(std::exchange(other.memory_, nullptr)),
       memory_bytes_(std::exchange(other.memory_bytes_, 0)),
       tensors_(std::move(other.tensors_)),
       metadata_(std::move(other.metadata_)) {}
 
 SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
+  mapped_.swap(other.mapped_);
   std::swap(memory_, other.memory_);
   std::swap(memory_bytes_, other.memory_bytes_);
   tensors_.swap(other.tensors_);

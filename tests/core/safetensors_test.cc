@@ -59,15 +59,18 @@ TEST_F(Safetensors, RoundTrips) {
   for (const bool sync : {false, true}) {
     const Status written = write_safetensors(path(), tensors, metadata, sync);
     ASSERT_TRUE(written) << written.error().message();
-    const auto file = SafetensorsFile::read(path());
-    ASSERT_TRUE(file) << file.error().message();
-    EXPECT_EQ(file->metadata(), metadata);
-    ASSERT_EQ(file->tensors().size(), tensors.size());
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      EXPECT_EQ(file->tensors()[i].spec, tensors[i].spec);
-      EXPECT_TRUE(std::ranges::equal(file->tensors()[i].data, tensors[i].data)) << tensors[i].spec.name;
+    for (const auto open : {SafetensorsFile::read, SafetensorsFile::map}) {
+      const auto file = open(path());
+      ASSERT_TRUE(file) << file.error().message();
+      EXPECT_EQ(file->metadata(), metadata);
+      ASSERT_EQ(file->tensors().size(), tensors.size());
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        EXPECT_EQ(file->tensors()[i].spec, tensors[i].spec);
+        EXPECT_TRUE(std::ranges::equal(file->tensors()[i].data, tensors[i].data)) << tensors[i].spec.name;
+      }
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file->tensors()[0].data.data()) % 8, 0u);
+      EXPECT_TRUE(file->check_unchanged());
     }
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file->tensors()[0].data.data()) % 8, 0u);
   }
   EXPECT_EQ(files_in_folder(), 1u);
 }
@@ -242,6 +245,7 @@ TEST_F(Safetensors, EveryTruncationIsAnError) {
   for (std::uintmax_t bytes = std::filesystem::file_size(path()); bytes-- > 0;) {
     std::filesystem::resize_file(path(), bytes);
     ASSERT_FALSE(SafetensorsFile::read(path())) << bytes;
+    ASSERT_FALSE(SafetensorsFile::map(path())) << bytes;
   }
 }
 
@@ -283,6 +287,11 @@ TEST_F(Safetensors, AFileLargerThanTheMemoryIsNoRoom) {
   const auto file = SafetensorsFile::read(path());
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code(), Code::out_of_space) << file.error().message();
+  const auto mapped = SafetensorsFile::map(path());
+  ASSERT_TRUE(mapped) << mapped.error().message();
+  ASSERT_EQ(mapped->tensors().at(0).data.size(), kBytes);
+  EXPECT_EQ(mapped->tensors().at(0).data[kBytes - 1], std::byte{0});
+  EXPECT_TRUE(mapped->check_unchanged());
 }
 
 TEST_F(Safetensors, ALargeFileIsReadWhole) {
