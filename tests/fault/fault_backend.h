@@ -94,6 +94,10 @@ class FaultBackend final : public BackendWrapper {
           },
           [] {});
     }
+    Result<Digest> write_and_digest(std::string_view key, Bytes bytes) override {
+      FRESHET_TRY(write(key, bytes));
+      return digest_of(blobs_.back().second);
+    }
     Status commit() override {
       return backend_.guarded([&] { return write_through(blobs_.size()); },
                               [&] { static_cast<void>(write_through(blobs_.size() / 2)); });
