@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,7 +22,10 @@
 namespace freshet {
 namespace {
 
-constexpr std::uint64_t kDigestAsideBytesMin = std::uint64_t{8} << 20;
+/// What is copied at a time: whole chunks, few enough to stay in a cache.
+constexpr std::size_t kBatchBytes = 4 * kChunkBytes;
+/// A copy is digested while it lies in the cache next to the processor.
+constexpr std::size_t kDigestedBytes = std::size_t{64} << 10;
 
 rocksdb::Slice slice_of(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
 
@@ -104,27 +109,62 @@ class RocksBlobWriter final : public BlobWriter {
     const std::string first = chunk_key(key, 0);
     // Keys ascend within a table.
     if (open_table_ && (first <= last_key_ || tables_.back()->bytes() >= kTableBytesMax)) FRESHET_TRY(finish_table());
-    std::jthread digests = digest_aside(bytes, digest);
-    if (digests.joinable()) digest = nullptr;
-    for (std::uint64_t offset = 0; offset < bytes.size(); offset += kChunkBytes) {
-      if (!open_table_) FRESHET_TRY(begin_table());
-      last_key_ = chunk_key(key, static_cast<std::uint32_t>(offset / kChunkBytes));
-      const Bytes chunk = bytes.subspan(offset, std::min<std::uint64_t>(kChunkBytes, bytes.size() - offset));
-      if (digest != nullptr) digest->update(chunk);
-      FRESHET_TRY(status_of(tables_.back()->add(last_key_, chunk), "write a blob"));
+    if (digest == nullptr) {
+      FRESHET_TRY(add_chunks(key, 0, bytes));
+    } else {
+      FRESHET_TRY(add_copied(key, bytes, *digest));
     }
     heads_.emplace_back(std::string(key), BlobHead{.bytes = bytes.size(), .chunk_bytes = kChunkBytes});
     return {};
   }
 
-  // Of much, while this thread writes it. None where that is not worth a thread, or where there is none.
-  static std::jthread digest_aside(Bytes bytes, DigestStream* digest) {
-    if (digest == nullptr || bytes.size() < kDigestAsideBytesMin) return {};
-    try {
-      return std::jthread([bytes, digest] { digest->update(bytes); });
-    } catch (const std::system_error&) {
-      return {};
+  Status add_chunks(std::string_view key, std::uint64_t offset, Bytes bytes) {
+    while (!bytes.empty()) {
+      if (!open_table_) FRESHET_TRY(begin_table());
+      last_key_ = chunk_key(key, static_cast<std::uint32_t>(offset / kChunkBytes));
+      const Bytes chunk = bytes.first(std::min<std::size_t>(kChunkBytes, bytes.size()));
+      FRESHET_TRY(status_of(tables_.back()->add(last_key_, chunk), "write a blob"));
+      offset += chunk.size();
+      bytes = bytes.subspan(chunk.size());
     }
+    return {};
+  }
+
+  // What is written is a copy, so that the digest is its own whoever changes the bytes meanwhile. Another thread copies
+  // and digests a batch while this one writes the batch before.
+  Status add_copied(std::string_view key, Bytes bytes, DigestStream& digest) {
+    for (std::vector<std::byte>& batch : batches_) batch.resize(std::max(batch.size(), batch_of(bytes).size()));
+    Bytes copied = copy_batch(bytes, batches_[0], digest);
+    for (std::uint64_t offset = 0; !copied.empty();) {
+      const Bytes rest = bytes.subspan(offset + copied.size());
+      Bytes next;
+      const auto copy_next = [&] {
+        next = copy_batch(rest, batches_[(offset / kBatchBytes + 1) % batches_.size()], digest);
+      };
+      std::jthread ahead;
+      try {
+        if (!rest.empty()) ahead = std::jthread(copy_next);
+      } catch (const std::system_error&) {
+        copy_next();  // No thread is left.
+      }
+      FRESHET_TRY(add_chunks(key, offset, copied));
+      if (ahead.joinable()) ahead.join();
+      offset += copied.size();
+      copied = next;
+    }
+    return {};
+  }
+
+  static Bytes batch_of(Bytes bytes) { return bytes.first(std::min(bytes.size(), kBatchBytes)); }
+
+  static Bytes copy_batch(Bytes bytes, std::vector<std::byte>& to, DigestStream& digest) {
+    const Bytes from = batch_of(bytes);
+    for (std::size_t at = 0; at < from.size(); at += kDigestedBytes) {
+      const Bytes piece = from.subspan(at, std::min(kDigestedBytes, from.size() - at));
+      std::memcpy(to.data() + at, piece.data(), piece.size());
+      digest.update(Bytes(to).subspan(at, piece.size()));
+    }
+    return Bytes(to).first(from.size());
   }
 
   Status begin_table() {
@@ -161,6 +201,7 @@ class RocksBlobWriter final : public BlobWriter {
   std::vector<std::unique_ptr<NewTable>> tables_;
   bool open_table_ = false;
   std::string last_key_;
+  std::array<std::vector<std::byte>, 2> batches_;
 };
 
 }  // namespace

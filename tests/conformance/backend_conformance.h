@@ -4,6 +4,10 @@
 /// What every backend must do. A backend's test instantiates BackendConformance with a BackendCase.
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -141,6 +145,32 @@ TEST_P(BackendConformance, DigestsAreThoseOfTheBytes) {
     EXPECT_EQ(backend_->read_and_digest("b77", out).error().code(), Code::corrupt);
     EXPECT_EQ(backend_->read_and_digest("none", out).error().code(), Code::not_found);
   }
+}
+
+/// Another process changes the bytes meanwhile: the digest is that of what was kept, or there is an error.
+TEST_P(BackendConformance, ADigestIsOfTheKeptBytes) {
+  constexpr std::size_t kBytes = (std::size_t{24} << 20) + 5;
+  void* const shared = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  auto* const words = static_cast<std::atomic<std::uint32_t>*>(shared);
+  auto writer = backend_->write_blobs();
+  ASSERT_TRUE(writer);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (std::uint32_t round = 1;; ++round) {
+      for (std::size_t i = 0; i < kBytes / sizeof(*words); i += 1024) words[i] = round;
+    }
+  }
+  ASSERT_GT(child, 0);
+  while (words[0] == 0) std::this_thread::yield();  // It runs.
+  const Result<Digest> digest = (*writer)->write_and_digest("b", Bytes(static_cast<const std::byte*>(shared), kBytes));
+  const Status committed = (*writer)->commit();
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  if (digest && committed) {
+    EXPECT_EQ(digest_of(read("b", 0, kBytes)), *digest);
+  }
+  ::munmap(shared, kBytes);
 }
 
 /// Blobs of a writer that finished: with their records, or before them, and never with another batch.
