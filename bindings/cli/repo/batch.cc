@@ -99,7 +99,7 @@ Result<BatchPut> put_of(const Output& out, const Repository& repository, const s
   // Last, since all else costs less to be wrong about.
   if (!has(object, "weights")) return put;
   FRESHET_ASSIGN(const std::string file, text_member(object, "weights"));
-  FRESHET_ASSIGN(ModelFile weights, ModelFile::read((std::filesystem::path(folder) / file).string()));
+  FRESHET_ASSIGN(ModelFile weights, open_weights((std::filesystem::path(folder) / file).string(), common.deltas));
   put.weights.emplace(std::move(weights));
   log_left_out(out, file, *put.weights);
   request.tags = merged_tags(put.weights->tags(), std::move(request.tags));
@@ -159,7 +159,7 @@ Result<ExitCode> put_batch(Program& program, Repository& repository, const std::
       program, path,
       [&](const std::string& line) -> Result<Json> {
         FRESHET_ASSIGN(const BatchPut put, put_of(program.out, repository, folder, common, line));
-        return put_one(repository, put.request);
+        return put_one(repository, put.request, put.weights ? &*put.weights : nullptr);
       },
       text_of_put);
 }

@@ -8,15 +8,18 @@
 #include <string>
 
 #include "bindings/cli/frame/program.h"
-#include "core/safetensors/safetensors.h"
+#include "core/safetensors/model_file.h"
 #include "repo/files/import.h"
 
 namespace freshet::cli {
 
 inline constexpr std::size_t kBatchLineBytesMax = std::size_t{64} << 20;
 
-/// Stages and puts; {"model","version","inherited_bytes","own_bytes"}.
-Result<Json> put_one(Repository& repository, const StageRequest& request);
+/// Opens the weights of a put. An element delta is made of bytes that nobody proves again, so it needs a copy of them.
+Result<ModelFile> open_weights(const std::string& path, bool deltas);
+/// Stages and puts; {"model","version","inherited_bytes","own_bytes"}. `weights`, which may be null, has the request's
+/// tensors: unavailable when the file changed before all of it was stored.
+Result<Json> put_one(Repository& repository, const StageRequest& request, const ModelFile* weights);
 std::string text_of_put(const Json& answer);
 
 /// A file's metadata, with `tags` in the place of those of the same key, or behind them.

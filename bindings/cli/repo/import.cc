@@ -183,18 +183,18 @@ Result<Sources> sources_of(const ImportArguments& arguments) {
 
 /// A file below a source of the tiers that FRESHET_TIER names comes from its copy there. One that cannot be read from
 /// it for whatever reason is read where it lies, and so are a model's parts.
-Result<ModelFile> read_served(const std::string& path) {
+Result<ModelFile> open_served(const std::string& path, bool deltas) {
   const char* config_file = std::getenv("FRESHET_TIER");
   const bool served = config_file != nullptr && *config_file != '\0' && !is_safetensors_index(path);
-  if (!served) return ModelFile::read(path);
+  if (!served) return open_weights(path, deltas);
   const Result<tier::Config> config = tier::read_config(config_file);
-  if (!config) return ModelFile::read(path);
+  if (!config) return open_weights(path, deltas);
   const Result<tier::ServedPaths> paths = tier::ServedPaths::open(*config);
   const std::string place = paths ? paths->place_of(path) : path;
   if (place != path) {
     if (Result<ModelFile> file = ModelFile::read(place); file) return file;
   }
-  return ModelFile::read(path);
+  return open_weights(path, deltas);
 }
 
 Result<Json> import_one(const Output& out, Repository& repository, const Source& source,
@@ -204,7 +204,7 @@ Result<Json> import_one(const Output& out, Repository& repository, const Source&
   if (!source.graph.empty()) {
     FRESHET_ASSIGN(request.architecture, read_graph(source.graph));
   }
-  Result<ModelFile> file = read_served(source.path);
+  Result<ModelFile> file = open_served(source.path, deltas);
   if (!file) return fail(std::move(file).error());
   log_left_out(out, source.path, *file);
   request.tensors = std::span<const TensorView>(file->tensors());
@@ -212,7 +212,8 @@ Result<Json> import_one(const Output& out, Repository& repository, const Source&
   request.step = facts.step;
   request.metrics = std::move(facts.metrics);
   request.tags = file->tags();
-  Result<Json> answer = put_one(repository, request);
+  Result<Json> answer = put_one(repository, request, &*file);
+  if (!answer) FRESHET_TRY(file->check_unchanged());  // Which names the file itself.
   if (!answer) return in_context(std::move(answer).error());
   (*answer)["file"] = source.path;
   (*answer)["guessed"] = source.graph.empty();

@@ -43,7 +43,7 @@ Result<PutFiles> read_files(const PutArguments& arguments) {
     FRESHET_ASSIGN(files.architecture, read_graph(arguments.graph));
   }
   if (!arguments.weights.empty()) {
-    FRESHET_ASSIGN(ModelFile read, ModelFile::read(arguments.weights));
+    FRESHET_ASSIGN(ModelFile read, open_weights(arguments.weights, arguments.deltas));
     files.weights.emplace(std::move(read));
   }
   const std::string& batch = arguments.batch;
@@ -73,7 +73,7 @@ Result<ExitCode> put(Program& program, Repository& repository, const PutArgument
   Tags tags;
   for (const std::string& text : arguments.tags) tags.push_back(tag_of(text));
   request.tags = merged_tags(file ? file->tags() : Tags{}, std::move(tags));
-  Result<Json> answer = put_one(repository, request);
+  Result<Json> answer = put_one(repository, request, file ? &*file : nullptr);
   if (!answer && file && answer.error().code() == Code::invalid_argument) {
     return fail(std::move(answer).error().with_context(arguments.weights));
   }
@@ -98,9 +98,17 @@ void check_put_options(const PutArguments& arguments) {
 
 }  // namespace
 
-Result<Json> put_one(Repository& repository, const StageRequest& request) {
+Result<ModelFile> open_weights(const std::string& path, bool deltas) {
+  return deltas ? ModelFile::read(path) : ModelFile::map(path);
+}
+
+Result<Json> put_one(Repository& repository, const StageRequest& request, const ModelFile* weights) {
   FRESHET_ASSIGN(const StagedPut staged, stage_put(repository, request));
-  FRESHET_ASSIGN(const VersionName name, repository.put(staged.manifest, staged.bytes_of(), staged.options));
+  // From here on the digests tell a changed file.
+  if (weights != nullptr) FRESHET_TRY(weights->check_unchanged());
+  const Result<VersionName> stored = repository.put(staged.manifest, staged.bytes_of(), staged.options);
+  if (!stored && weights != nullptr) FRESHET_TRY(weights->check_unchanged());
+  FRESHET_ASSIGN(const VersionName name, stored);
   std::uint64_t inherited_bytes = staged.inherited_bytes;
   std::uint64_t own_bytes = staged.own_bytes;
   if (request.dedup) {

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "core/base/format.h"
+#include "core/safetensors/safetensors.h"
 #include "tests/repo/world.h"
+#include "tests/support/temporary_folder.h"
 
 namespace freshet {
 namespace {
@@ -74,6 +78,30 @@ TEST_F(StagePut, GraphAndWeights) {
   const auto record = repository_->get(*name);
   EXPECT_EQ(record->quality, 0.5);
   EXPECT_EQ(record->manifest.tags.size(), 1u);
+}
+
+// The file's bytes change behind its digests, and are cut off.
+TEST_F(StagePut, AMappedFileThatChangesIsNotStored) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "f.safetensors";
+  const std::string kinds[] = {"rewritten", "cut short", "left alone"};
+  for (const std::string& kind : kinds) {
+    ASSERT_TRUE(write_safetensors(path, two_layers(), {}, false));
+    const auto file = SafetensorsFile::map(path);
+    ASSERT_TRUE(file) << file.error().message();
+    const auto staged = stage_put(*repository_, {.model = "net", .tensors = file->tensors()});
+    ASSERT_TRUE(staged) << staged.error().message();
+    ASSERT_TRUE(file->check_unchanged());
+    if (kind == "rewritten")
+      std::fstream(path, std::ios::in | std::ios::out | std::ios::ate).seekp(-4, std::ios::end) << 'x';
+    if (kind == "cut short") std::filesystem::resize_file(path, 0);
+    const auto stored = repository_->put(staged->manifest, staged->bytes_of(), staged->options);
+    EXPECT_EQ(stored.has_value(), kind == "left alone") << kind;
+    if (!stored) {
+      EXPECT_EQ(stored.error().code(), Code::corrupt) << stored.error().message();
+    }
+    EXPECT_EQ(repository_->models()->size(), stored ? 1u : 0u) << kind;
+  }
 }
 
 TEST_F(StagePut, ThePrefixIsInheritedUnderAnotherName) {
