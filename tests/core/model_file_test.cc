@@ -52,8 +52,16 @@ class ModelFiles : public testing::Test {
 
 TEST_F(ModelFiles, TheMetadataTellStepAndMetrics) {
   add("a.safetensors", {"w"},
-      {{"step", "900"},  {"loss", "0.25"},   {"accuracy", "1e-3"}, {"format", "pt"}, {"seed", "-7"},
-       {"bad", "0.5 "}, {"worse", "0x10"}, {"none", ""},         {"lost", "nan"},  {"gone", "inf"}});
+      {{"step", "900"},
+       {"loss", "0.25"},
+       {"accuracy", "1e-3"},
+       {"format", "pt"},
+       {"seed", "-7"},
+       {"bad", "0.5 "},
+       {"worse", "0x10"},
+       {"none", ""},
+       {"lost", "nan"},
+       {"gone", "inf"}});
   const auto file = ModelFile::read(folder_ / "a.safetensors");
   ASSERT_TRUE(file) << file.error().message();
   EXPECT_EQ(file->step(), 900u);
@@ -83,6 +91,16 @@ TEST_F(ModelFiles, AnIndexIsTheModelThatLiesInItsParts) {
   EXPECT_THAT(error("m-00001-of-00002.safetensors"), HasSubstr("m.safetensors.index.json names all its parts"));
   EXPECT_THAT(*files_of_safetensors_index(folder_ / "m.safetensors.index.json"),
               ElementsAre(folder_ / "m-00001-of-00002.safetensors", folder_ / "m-00002-of-00002.safetensors"));
+
+  const auto mapped = ModelFile::map(folder_ / "m.safetensors.index.json");
+  ASSERT_TRUE(mapped);
+  ASSERT_EQ(mapped->tensors().size(), 3u);
+  EXPECT_EQ(static_cast<char>(mapped->tensors()[2].data[0]), 'h');
+  EXPECT_TRUE(file->check_unchanged());
+  EXPECT_TRUE(mapped->check_unchanged());
+  std::filesystem::resize_file(folder_ / "m-00002-of-00002.safetensors", 8);
+  EXPECT_TRUE(file->check_unchanged());
+  EXPECT_THAT(mapped->check_unchanged().error().message(), HasSubstr("m-00002-of-00002.safetensors: the file changed"));
 }
 
 TEST_F(ModelFiles, APartIsKnownByItsNameOrByAnIndexThatNamesItAndOthers) {
