@@ -153,7 +153,7 @@ void add_security(CLI::App& command, SecurityOptions& security, const std::strin
   }
   command
       .add_flag("--trusted-fabric", security.trusted_fabric,
-                "bulk data may go unencrypted beyond this host, over ucx: you trust everybody on that network")
+                "bulk data may go unencrypted beyond this host, over ucx or nccl: you trust everybody on that network")
       ->needs(keys);
   command.parse_complete_callback([&security, &address, use] {
     if (address.empty() || !security.key_file.empty() || file::is_folder_address(address)) return;

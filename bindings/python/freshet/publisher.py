@@ -35,7 +35,8 @@ class Publisher(Handle):
 
     model           its name; AlreadyExists when a living process of this host publishes under it.
     listen          address for other hosts, "tcp://*:7070" (needs `keys` and `allow`, names of files).
-    channels        data channels for other hosts: "auto", "none", or kinds with commas.
+    channels        data channels for other hosts: "auto", "none", or kinds with commas ("nccl,zmq").
+    trusted_fabric  you trust everybody on the network: tensors may go over it unencrypted, by ucx and nccl (docs/security.md).
     directory       a folder of this host, "redis://…", or None for the default.
     graph           the architecture: a dictionary, a graph file's text or path; None guesses a chain of layers.
     keep_versions   so many of the last versions can be rolled back to; 0: one, two with `listen`.
@@ -62,7 +63,7 @@ class Publisher(Handle):
     def __init__(self, model: str, *, listen: str | None = None, keys: str | None = None, allow: str | None = None,
                  channels: str = "auto", directory: str | None = None, graph: GraphLike | None = None,
                  keep_versions: int = 0, group_commit: bool = False, resume: Any = None,
-                 arena_copies: float = 3.0, device_memory: int | float | None = None) -> None:
+                 arena_copies: float = 3.0, device_memory: int | float | None = None, trusted_fabric: bool = False) -> None:
         self.model = model
         copies = real(arena_copies, "arena_copies")
         device_bytes, device_copies = _device_memory(device_memory)
@@ -84,7 +85,7 @@ class Publisher(Handle):
         try:
             self._core = _core.Publisher.open(model, path_of(listen), path_of(keys), path_of(allow), channels,
                                               path_of(directory), given, keep_versions, group_commit, copies, device_bytes,
-                                              device_copies, record, self._test_gpus)
+                                              device_copies, trusted_fabric, record, self._test_gpus)
         except AlreadyExists as error:
             if not is_open_here(Publisher, model):
                 raise

@@ -141,12 +141,13 @@ class Subscriber(Handle):
     model       its name. It opens whether or not a publisher is there.
     at          the publisher's address, for another host with `keys` and `server_key`, names of files; or
                 "file:///folder". None: ask the directory.
-    channel     how bytes come: "auto", "shm", "ucx", "zmq" or "file".
+    channel     how bytes come: "auto", "shm", "ucx", "nccl", "zmq" or "file".
     every       every version in order, by next(), instead of the newest.
     staged      a member of a group that stages versions and swaps them in together.
     on_update   called with `.version` and more after each swap, on a thread of its own, perhaps before Subscriber() has
                 returned. Of more than 1024 that wait the oldest are dropped. What it raises is logged.
     label       how `freshet top` shows it.
+    trusted_fabric: you trust everybody on the network, as the publisher says it does; tensors may come over it unencrypted.
 
     Timeouts are seconds, None waits for ever; too late is TimedOut. Ctrl-C ends every wait. Any thread; after a fork each
     call of the child is FailedPrecondition. While a version's arrays live, the subscriber behind them stays connected,
@@ -156,7 +157,7 @@ class Subscriber(Handle):
     @all_or_nothing
     def __init__(self, model: str, *, at: str | None = None, keys: str | None = None, server_key: str | None = None,
                  channel: str = "auto", directory: str | None = None, every: bool = False, staged: bool = False,
-                 on_update: Callable[["Update"], Any] | None = None, label: str = "") -> None:
+                 on_update: Callable[["Update"], Any] | None = None, label: str = "", trusted_fabric: bool = False) -> None:
         self.model = model
         self._at = at
         self._is_member = staged
@@ -164,7 +165,7 @@ class Subscriber(Handle):
         self._told, self._waits = 0, 0
         self._told_tasks: "weakref.WeakKeyDictionary[asyncio.Task[Any], tuple[int, int]]" = weakref.WeakKeyDictionary()
         self._core = _core.Subscriber.open(model, at or "", path_of(keys), path_of(server_key), channel,
-                                           path_of(directory), every, staged, label, on_update is not None)
+                                           path_of(directory), every, staged, label, on_update is not None, trusted_fabric)
         self._opened()
         if on_update is not None:
             threading.Thread(target=_call_back, args=(self._core.news(), on_update, model), name=f"freshet {model}",

@@ -289,25 +289,26 @@ void bind_publisher(nb::module_& module) {
           "open",
           [](std::string model, std::string listen, std::string keys, std::string allow, const std::string& channels,
              std::string directory, const std::optional<Graph>& graph, std::size_t keep_versions, bool group_commit,
-             double arena_copies, std::uint64_t device_bytes, double device_copies, const VersionRecord* resumed,
-             const HostGpus* gpus) {
-            return open_publisher(
-                {.model = std::move(model),
-                 .hub_options = {.listen = std::move(listen),
-                                 .directory = std::move(directory),
-                                 .channels = take(parse_channel_choice(channels)),
-                                 .security = {.key_file = std::move(keys), .allow_file = std::move(allow)}},
-                 .arena_copies = arena_copies,
-                 .device_memory = {.bytes = device_bytes, .copies = device_copies},
-                 .keep_versions = keep_versions,
-                 .group_commit = group_commit,
-                 .gpus = gpus != nullptr ? gpus->platform() : nullptr},
-                graph, resumed);
+             double arena_copies, std::uint64_t device_bytes, double device_copies, bool trusted_fabric,
+             const VersionRecord* resumed, const HostGpus* gpus) {
+            return open_publisher({.model = std::move(model),
+                                   .hub_options = {.listen = std::move(listen),
+                                                   .directory = std::move(directory),
+                                                   .channels = take(parse_channel_choice(channels)),
+                                                   .security = {.key_file = std::move(keys),
+                                                                .allow_file = std::move(allow),
+                                                                .trusted_fabric = trusted_fabric}},
+                                   .arena_copies = arena_copies,
+                                   .device_memory = {.bytes = device_bytes, .copies = device_copies},
+                                   .keep_versions = keep_versions,
+                                   .group_commit = group_commit,
+                                   .gpus = gpus != nullptr ? gpus->platform() : nullptr},
+                                  graph, resumed);
           },
           nb::arg("model"), nb::arg("listen"), nb::arg("keys"), nb::arg("allow"), nb::arg("channels"),
           nb::arg("directory"), nb::arg("graph").none(), nb::arg("keep_versions"), nb::arg("group_commit"),
-          nb::arg("arena_copies"), nb::arg("device_bytes"), nb::arg("device_copies"), nb::arg("resumed").none(),
-          nb::arg("gpus").none(), nb::rv_policy::take_ownership)
+          nb::arg("arena_copies"), nb::arg("device_bytes"), nb::arg("device_copies"), nb::arg("trusted_fabric"),
+          nb::arg("resumed").none(), nb::arg("gpus").none(), nb::rv_policy::take_ownership)
       .def("bind", &PublisherHandle::bind, nb::arg("tensors"))
       .def(
           "publish",

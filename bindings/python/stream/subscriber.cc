@@ -327,21 +327,23 @@ void bind_subscriber(nb::module_& module) {
           "open",
           [](std::string model, const std::string& at, std::string keys, std::string server_key,
              const std::string& channel, std::string directory, bool every, bool staged, std::string label,
-             bool queue_updates) {
-            return open_subscriber(
-                {.model = std::move(model),
-                 .at = parse_addresses(at),
-                 .directory = std::move(directory),
-                 .label = std::move(label),
-                 .every = every,
-                 .staged = staged,
-                 .security = {.key_file = std::move(keys), .allow_file = {}, .server_key = std::move(server_key)},
-                 .channel = take(parse_channel(channel))},
-                queue_updates);
+             bool queue_updates, bool trusted_fabric) {
+            return open_subscriber({.model = std::move(model),
+                                    .at = parse_addresses(at),
+                                    .directory = std::move(directory),
+                                    .label = std::move(label),
+                                    .every = every,
+                                    .staged = staged,
+                                    .security = {.key_file = std::move(keys),
+                                                 .allow_file = {},
+                                                 .server_key = std::move(server_key),
+                                                 .trusted_fabric = trusted_fabric},
+                                    .channel = take(parse_channel(channel))},
+                                   queue_updates);
           },
           nb::arg("model"), nb::arg("at"), nb::arg("keys"), nb::arg("server_key"), nb::arg("channel"),
           nb::arg("directory"), nb::arg("every"), nb::arg("staged"), nb::arg("label"), nb::arg("queue_updates"),
-          nb::rv_policy::take_ownership)
+          nb::arg("trusted_fabric"), nb::rv_policy::take_ownership)
       .def("wait_for", &SubscriberHandle::wait_for, nb::arg("version"), nb::arg("timeout").none())
       .def("snapshot", &SubscriberHandle::snapshot)
       .def("snapshot_at_least", &SubscriberHandle::snapshot_at_least, nb::arg("version"), nb::arg("timeout").none())

@@ -220,6 +220,19 @@ def test_a_callback_is_told_and_may_raise(caplog):
             assert eventually(lambda: sum("the callback's own" in (one.exc_text or "") for one in caplog.records) == 2)
 
 
+def test_both_ends_say_that_the_fabric_is_trusted(monkeypatch):
+    with pytest.raises(freshet.FailedPrecondition, match="offer the channel nccl: .*trusted_fabric"):
+        freshet.Publisher("m", channels="nccl,zmq")
+    with pytest.raises(freshet.Unavailable, match="offer the channel nccl: open"):  # There is no NCCL, or no GPU.
+        freshet.Publisher("m", channels="nccl,zmq", trusted_fabric=True)
+    opened = []
+    monkeypatch.setattr("freshet.subscriber._core", types.SimpleNamespace(Subscriber=types.SimpleNamespace(
+        open=lambda *given: opened.append(given) or _core.Subscriber.open(*given))))
+    for trusted in (False, True):
+        freshet.Subscriber("m", channel="nccl", trusted_fabric=trusted).close()
+        assert opened[-1][-1] is trusted
+
+
 def test_a_callback_is_told_of_the_version_that_comes_while_its_subscriber_is_opened(monkeypatch):
     class Late:
         @staticmethod
