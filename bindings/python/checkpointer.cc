@@ -318,6 +318,11 @@ void bind_checkpointer(nb::module_& module) {
              take(std::move(captured));
              handle.hold(tensor, bytes);
            })
+      .def("stored",
+           [](const CheckpointerHandle& handle, std::size_t tensor) {
+             const Checkpointer::Stored stored = handle.get()->stored(tensor);
+             return std::pair(stored.offset, stored.bytes);
+           })
       .def("capture_on_gpus", &capture_on_gpus)
       .def("copies",
            [](const CheckpointerHandle& handle) -> std::optional<CopiesHandle> {

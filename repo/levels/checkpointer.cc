@@ -68,6 +68,11 @@ Status Checkpointer::wait(VersionNumber version, CheckpointLevel level, Duration
                           const std::stop_token& stop) const {
   return impl_->book().wait(version, level, at_most, stop);
 }
+Checkpointer::Stored Checkpointer::stored(std::size_t tensor) const {
+  const levels::OwnTensor& own = impl_->job().own[tensor];
+  if (!own.piece) return {};
+  return {.offset = own.offset, .bytes = impl_->job().cut->pieces[*own.piece].piece.bytes()};
+}
 const std::vector<CheckpointLevel>& Checkpointer::levels() const { return impl_->job().levels; }
 Status Checkpointer::settle(Duration at_most, const std::stop_token& stop) const {
   return impl_->settle(at_most, stop);

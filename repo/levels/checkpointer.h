@@ -81,7 +81,7 @@ class Checkpointer {
     std::string model;
     std::uint32_t rank = 0;
     std::uint32_t ranks = 1;
-    std::string meet;                ///< "tcp://HOST:PORT": rank 0 listens there. Not needed for one rank.
+    std::string meet;  ///< "tcp://HOST:PORT": rank 0 listens there. Not needed for one rank.
     /// The job's name. Ranks with different names do not meet: open() fails. Empty: the name that mpirun, srun or
     /// torchrun gives the job (transport/group/launcher.h); without these, jobs by hand have no name.
     std::string job;
@@ -171,6 +171,13 @@ class Checkpointer {
   Result<VersionNumber> begin(std::uint64_t step, const std::stop_token& stop = {});
   /// Copies one tensor: the part that this rank holds. After the return, the program may change the part.
   Status capture(std::size_t tensor, Bytes held);
+  /// What this rank stores of the part that it holds: where that begins, and its bytes; 0: nothing. REQUIRES: there is
+  /// such a tensor.
+  struct Stored {
+    std::uint64_t offset = 0;
+    std::uint64_t bytes = 0;
+  };
+  Stored stored(std::size_t tensor) const;
   /// The part of a tensor that this rank holds, and where it lies.
   struct Held {
     std::size_t tensor = 0;

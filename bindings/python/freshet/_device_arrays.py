@@ -44,9 +44,10 @@ def is_torchs_on_gpu(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor) and value.is_cuda
 
 
-def on_device(value: Any, tensor: str, is_forced: bool) -> OnDevice | None:
+def on_device(value: Any, tensor: str, is_forced: bool, stored: tuple[int, int] | None = None) -> OnDevice | None:
     """`value` as C++ reads it from a GPU; None for what is in host memory, or is to be copied there first. `is_forced`: the
-    publisher has GPUs of its own. InvalidArgument names the tensor that is not dense."""
+    publisher has GPUs of its own. `stored`: C++ reads no other bytes, an offset and their number. InvalidArgument names the
+    tensor that is not dense."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         if not is_torchs_on_gpu(value) or torch.version.hip is not None or not (is_forced or _has_gpus()):
@@ -59,7 +60,7 @@ def on_device(value: Any, tensor: str, is_forced: bool) -> OnDevice | None:
         if not (is_forced or _has_gpus()):
             return None
         from ._dlpack import of_jax
-        return of_jax(value, tensor)
+        return of_jax(value, tensor, stored)
     if not hasattr(value, "__cuda_array_interface__"):
         return None
     return _of_interface(value, tensor) if is_forced or _has_gpus() else None

@@ -5,7 +5,9 @@ for its results; the copy stays until the version exists."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
+import sys
 import threading
 from typing import Any, Callable, List
 
@@ -17,6 +19,7 @@ from ._errors import Error, InvalidArgument
 _CUDA = 2         # DLPack's kDLCUDA.
 _STREAM = 1       # What DLPack calls CUDA's default stream, which waits for JAX's work.
 _RANK_MAX = 64    # More axes than NumPy and C++ take.
+_PARTED_MAX = 2**31 - 1  # Elements: JAX counts them with 32 bits.
 _KINDS = {(0, 8): "int8", (0, 16): "int16", (0, 32): "int32", (0, 64): "int64", (1, 8): "uint8", (1, 16): "uint16", (1, 32): "uint32",
           (1, 64): "uint64", (2, 16): "float16", (2, 32): "float32", (2, 64): "float64", (5, 64): "complex64", (6, 8): "bool"}
 
@@ -32,16 +35,39 @@ _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
-def of_jax(value: Any, tensor: str) -> OnDevice | None:
-    """A copy of the array within its GPU. None for what lies elsewhere or on several devices, and where the GPU has no room for a copy:
-    JAX copies these to host memory."""
+@functools.lru_cache(maxsize=None)
+def _slicer() -> Callable[..., Any]:
+    jax: Any = sys.modules["jax"]
+    # Compiled once for each shape and length. One program, so that no flat copy of all comes before the part.
+    return jax.jit(lambda array, first, count: jax.lax.dynamic_slice(array.reshape(-1), (first,), (count,)), static_argnums=2)
+
+
+def part_of(value: Any, first: int, count: int) -> Any:
+    """A copy of these elements, row by row. REQUIRES: they are not all."""
+    return _slicer()(value, first, count)
+
+
+def of_jax(value: Any, tensor: str, stored: tuple[int, int] | None = None) -> OnDevice | None:
+    """A copy of the array within its GPU, or of the bytes that are `stored` (an offset and their number) and no others: its address is
+    that of the whole array, if there were one. None for what lies elsewhere or on several devices, and where the GPU has no room for
+    a copy: JAX copies these to host memory."""
     try:
-        if len(value.devices()) != 1 or int(value.__dlpack_device__()[0]) != _CUDA:
+        kind, device = value.__dlpack_device__()
+        if len(value.devices()) != 1 or int(kind) != _CUDA:
             return None
-        capsule = value.copy().__dlpack__(stream=_STREAM)
+        dtype, first = np.dtype(value.dtype), 0
+        if stored is not None and stored[1] == 0:
+            return OnDevice(dtype, tuple(value.shape), 0, int(device), lambda: 0, None, None, True)
+        count = value.size
+        if stored is not None and value.size <= _PARTED_MAX:
+            first = stored[0] // dtype.itemsize
+            count = -(-sum(stored) // dtype.itemsize) - first
+        copy = value.copy() if count == value.size else part_of(value, first, count)
+        capsule = copy.__dlpack__(stream=_STREAM)
     except Exception:  # No room, a type that DLPack does not have, an array that was given away: JAX's own way tells of it.
         return None
-    return placed(capsule, value.dtype, tensor)
+    one = placed(capsule, value.dtype, tensor)
+    return one and one._replace(shape=tuple(value.shape), address=one.address - first * dtype.itemsize)
 
 
 def placed(capsule: Any, dtype: Any, tensor: str) -> OnDevice | None:

@@ -124,6 +124,7 @@ class Checkpointer(Handle):
         for one in given:
             shape, elsewhere = _core.held_shape(one, core.ranks(), core.rank())
             self._shapes.append(None if elsewhere else tuple(shape))
+        self._stored = [core.stored(at) for at in range(len(given))]
 
     @property
     def rank(self) -> int:
@@ -208,7 +209,7 @@ class Checkpointer(Handle):
             at = self._at(name)
             if self._shapes[at] is None:
                 continue
-            one = on_device(value, name, self._test_gpus is not None)
+            one = on_device(value, name, self._test_gpus is not None, self._stored[at])
             if one is None:
                 here[name] = value
                 continue
@@ -310,7 +311,7 @@ class Checkpointer(Handle):
         if isinstance(value, CheckpointTensor):
             return name, value.dtype, [whole(extent, f"an extent of {name}") for extent in value.shape], value.role, \
                 value.layout
-        one = on_device(value, name, self._test_gpus is not None)
+        one = on_device(value, name, self._test_gpus is not None, (0, 0))
         dtype, shape = described(to_numpy(value, name), name) if one is None else (_name_of(one.dtype, name), one.shape)
         return name, dtype, list(shape), "weight", "replicated"
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of tensors in a GPU's memory, on the host device: no GPU and no framework on CUDA is needed."""
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import freshet
-from conftest import PATIENCE, eventually
+from conftest import PATIENCE, eventually, free_port
 from test_gpus import GpuArray, gpus, values  # noqa: F401
 from test_jax_gpus import JaxArray
 
@@ -105,6 +106,33 @@ def test_what_jax_lends_stays_until_its_copies_have_ended(gpus, job):
     gpus.hold(False)
     assert eventually(lambda: gc.collect() >= 0 and len(dropped) == 4)
     check_stored(job, ck, 2, {"w": wanted})
+
+
+def test_jax_copies_within_the_gpu_what_the_rank_stores(gpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("freshet._dlpack.part_of", lambda value, first, count: value.part(first, count))
+    opened = type("OnHostGpus", (freshet.Checkpointer,), {"_test_gpus": gpus})
+    meet, wanted = f"tcp://127.0.0.1:{free_port()}", {"w": values("float32", (40_003,), 1), "one": values("int64", (10, 7), 2)}
+    described = {"w": freshet.CheckpointTensor("f32", (40_003,)), "one": freshet.CheckpointTensor("i64", (10, 7), layout="from:1")}
+
+    def run(rank):
+        arrays = {name: JaxArray(gpus, value, gpus.create_stream(0), []) for name, value in wanted.items()}
+        with opened("net", described, local=str(tmp_path / f"{rank}"), rank=rank, ranks=2, meet=meet) as ck:
+            ck.restore({name: np.zeros_like(value) for name, value in wanted.items()})
+            assert ck.checkpoint(1, arrays).version == 1
+            ck.wait(1, "local", PATIENCE)
+            ck.finish(PATIENCE)
+        return arrays
+
+    with ThreadPoolExecutor(2) as ranks:
+        first, second = ranks.map(run, range(2))
+    parts = first["w"].parts + second["w"].parts
+    assert len(parts) == 2 and all(20_000 <= count <= 20_003 for _, count in parts) and first["w"].copies + second["w"].copies == 0
+    assert [(one["one"].copies, one["one"].parts) for one in (first, second)] == [(0, []), (1, [])]
+    with opened("net", wanted, local=[str(tmp_path / f"{rank}") for rank in range(2)], rank=0, ranks=1) as ck:
+        state = {name: np.zeros_like(value) for name, value in wanted.items()}
+        assert ck.restore(state).version == 1
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(state[name], value)
 
 
 def test_a_loop_that_is_ahead_leaves_a_step_out(gpus, job):

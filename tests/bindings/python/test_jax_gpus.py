@@ -38,10 +38,10 @@ class JaxArray:
 
     def __init__(self, gpus, value, stream, dropped):
         self._gpus, self._value, self._stream, self._dropped = gpus, value, stream, dropped
-        self.dtype, self.shape = value.dtype, value.shape
+        self.dtype, self.shape, self.size = value.dtype, value.shape, value.size
         self._array = GpuArray(gpus, value.dtype, value.shape, stream=stream)
         self._array.write(value)
-        self.copies = 0
+        self.copies, self.parts = 0, []
 
     def devices(self):
         return {0}
@@ -49,6 +49,10 @@ class JaxArray:
     def copy(self):
         self.copies += 1
         return JaxArray(self._gpus, self._value, self._stream, self._dropped)
+
+    def part(self, first, count):
+        self.parts.append((first, count))
+        return JaxArray(self._gpus, self._value.reshape(-1)[first:first + count], self._stream, self._dropped)
 
     def __dlpack_device__(self):
         return 2, 0
@@ -105,6 +109,14 @@ def test_what_numpy_and_dlpack_call_differently_goes_through_the_host():
     memory = Memory(1 << 40, (3, 4), "float32", strides=ctypes.cast(dense, ctypes.POINTER(ctypes.c_int64)), offset=16)
     placed = _dlpack.placed(memory.capsule(), np.dtype("float32"), "w")
     assert (placed.address, placed.shape, placed.device) == ((1 << 40) + 16, (3, 4), 0)
+
+
+def test_a_part_of_jaxs_is_row_by_row():
+    jax = pytest.importorskip("jax")
+    for dtype in ("float32", "bfloat16", "int8", "bool"):
+        array = jax.numpy.arange(24).reshape(2, 3, 4).astype(dtype)
+        for first, count in ((0, 23), (5, 7), (23, 1)):
+            np.testing.assert_array_equal(np.asarray(_dlpack.part_of(array, first, count)), np.asarray(array).reshape(-1)[first:first + count])
 
 
 def test_jaxs_own_capsules_are_read_as_jax_means_them():
