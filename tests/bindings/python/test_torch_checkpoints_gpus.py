@@ -125,6 +125,10 @@ def test_tensors_on_a_gpu_are_filled_by_a_checkpointer(gpus, stream, tmp_path): 
         ck.finish(PATIENCE)
     more = on_gpu(gpus, stream, (2,))
     with opened("net", {"w": tensor, "more": more}, local=str(tmp_path), rank=0, ranks=1) as ck:
+        other = on_gpu(gpus, stream, (3, 5))
+        with pytest.raises(freshet.InvalidArgument, match=r"tensor w: float32 \(3, 5\) came, this rank holds float32 \(5, 3\)"):
+            ck.restore({"w": other, "more": more})
+        assert not hasattr(other, "filled")
         assert ck.restore({"w": tensor, "more": more}).fresh == ("more",)
         np.testing.assert_array_equal(tensor.filled, wanted)
         assert not hasattr(more, "filled"), "what the version lacks stays as it is"
