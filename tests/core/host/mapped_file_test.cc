@@ -85,7 +85,6 @@ TEST_F(MappedFiles, AGuardIsUsedAgain) {
 using MappedFilesDeathTest = MappedFiles;
 
 TEST_F(MappedFilesDeathTest, OtherBusErrorsEndTheProcess) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
         const auto file = map(1);
