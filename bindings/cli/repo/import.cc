@@ -213,8 +213,8 @@ Result<Json> import_one(const Output& out, Repository& repository, const Source&
   request.metrics = std::move(facts.metrics);
   request.tags = file->tags();
   Result<Json> answer = put_one(repository, request, &*file);
-  if (!answer) FRESHET_TRY(file->check_unchanged());  // Which names the file itself.
-  if (!answer) return in_context(std::move(answer).error());
+  // Of a file that changed, the error names it.
+  if (!answer) return file->check_unchanged() ? in_context(std::move(answer).error()) : fail(std::move(answer).error());
   (*answer)["file"] = source.path;
   (*answer)["guessed"] = source.graph.empty();
   return answer;

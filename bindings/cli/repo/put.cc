@@ -107,7 +107,12 @@ Result<Json> put_one(Repository& repository, const StageRequest& request, const 
   // From here on the digests tell a changed file.
   if (weights != nullptr) FRESHET_TRY(weights->check_unchanged());
   const Result<VersionName> stored = repository.put(staged.manifest, staged.bytes_of(), staged.options);
-  if (!stored && weights != nullptr) FRESHET_TRY(weights->check_unchanged());
+  if (!stored && weights != nullptr) {
+    // With the repository's words: they may be that nobody knows whether the version exists.
+    const Status unchanged = weights->check_unchanged();
+    const auto both = [&] { return format("{}; {}", unchanged.error().message(), stored.error().message()); };
+    if (!unchanged) return fail(unchanged.error().code(), both());
+  }
   FRESHET_ASSIGN(const VersionName name, stored);
   std::uint64_t inherited_bytes = staged.inherited_bytes;
   std::uint64_t own_bytes = staged.own_bytes;
