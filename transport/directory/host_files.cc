@@ -79,8 +79,9 @@ Status replace(int folder, const std::string& name, const std::string& text) {
   ::unlinkat(folder, aside.c_str(), 0);
   FRESHET_ASSIGN(const FileDescriptor file, open_file(folder, aside, O_WRONLY | O_CREAT | O_EXCL));
   FRESHET_TRY(write_whole(file.get(), text.data(), text.size(), aside));
-  // To rename over a file makes ext4 write the new one to its disk at once, while a subscriber waits for the publisher's
-  // loop. Nothing here outlives the host's restart, and to exchange the two names writes nothing.
+  // To rename over a file makes ext4 write the new one to its disk at once, while a subscriber waits for the
+  // publisher's loop. To exchange the two names writes nothing. No promise outlives the host's end: a record that it
+  // left empty is none.
   if (::renameat2(folder, aside.c_str(), folder, name.c_str(), RENAME_EXCHANGE) == 0) {
     ::unlinkat(folder, aside.c_str(), 0);
     return {};

@@ -43,6 +43,8 @@ Result<CurrentVersion> read_current(int folder, const std::string& model) {
   auto text = read_named(folder, name, kTextBytesMax);
   if (!text && text.error().code() == Code::not_found) return CurrentVersion{};
   if (!text) return fail(std::move(text).error());
+  // A host that lost its power may leave a new record without its bytes: replace() writes nothing to the disk.
+  if (text->empty()) return CurrentVersion{};
   const json object = read_json(*text);
   if (!object.is_object()) return fail(Code::corrupt, name + ": not a JSON object");
   const auto epoch = count_in(object, "epoch");

@@ -141,6 +141,18 @@ TEST_F(HostDirectoryTest, HostileNumbersAreRefused) {
   EXPECT_EQ(directory->claim("../demo").error().code(), Code::invalid_argument);
 }
 
+TEST_F(HostDirectoryTest, ARecordThatLostItsBytesIsNone) {
+  const auto directory = open();
+  const CurrentVersion first{.epoch = 1, .version = 1};
+  write("demo.current", "");
+  const auto current = directory->current("demo");
+  ASSERT_TRUE(current) << current.error().message();
+  EXPECT_EQ(*current, CurrentVersion{});
+  const auto swapped = directory->compare_and_swap_current("demo", {}, first);
+  ASSERT_TRUE(swapped) << swapped.error().message();
+  EXPECT_EQ(*directory->current("demo"), first);
+}
+
 TEST_F(HostDirectoryTest, TheDefaultFoldersNumbersOutliveTheFolder) {
   const std::string run = folder_ / "run";
   const ScopedVariable run_variable("FRESHET_RUN_DIR", run);
