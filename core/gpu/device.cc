@@ -7,6 +7,8 @@
 #include <chrono>
 #include <limits>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"
@@ -22,6 +24,14 @@ constexpr std::uint32_t kWarpThreads = 32;
 constexpr int kEagerLooks = 256;  // A driver answers in a microsecond; most copies end meanwhile.
 
 std::uintptr_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+/// Of memory that a driver keeps registered.
+void keep_for_ever(std::shared_ptr<const void> owner) {
+  static Mutex& mutex = *new Mutex;
+  static auto& kept = *new std::vector<std::shared_ptr<const void>>;
+  MutexLock lock(mutex);
+  kept.push_back(std::move(owner));
+}
 
 void warn_of_leak(std::string_view what, const Uuid& uuid, const Error& error) {
   log_line(LogLevel::warning,
@@ -368,10 +378,12 @@ Status Device::release(const std::byte* registered, Duration at_most, Ends ends)
     ranges_.erase(found);
   }
   auto status = engine_->unregister_host(registered);
-  if (status || engine_->is_stuck()) return {};
+  if (status) return {};
   Error error = noted(format("unregister {} bytes of host memory", range.bytes), std::move(status.error()));
-  MutexLock lock(mutex_);
-  ranges_[number_of(registered)] = range;
+  if (!engine_->is_stuck()) {
+    MutexLock lock(mutex_);
+    ranges_[number_of(registered)] = range;
+  }
   return fail(std::move(error));
 }
 
@@ -407,16 +419,16 @@ Registration::~Registration() {
   if (device_ == nullptr || device_->mark_.is_inherited()) return;
   const Status status = device_->release(address_, kEndAtMost, Device::Ends::late);
   if (status) return;
-  warn_of_leak("registered host memory", device_->info().uuid, status.error());
-  static Mutex& mutex = *new Mutex;
-  static auto& left = *new std::vector<std::shared_ptr<const void>>;
-  MutexLock lock(mutex);
-  left.push_back(std::move(owner_));
+  if (!device_->engine_->is_stuck()) warn_of_leak("registered host memory", device_->info().uuid, status.error());
+  keep_for_ever(std::move(owner_));
 }
 
 Status Registration::end(Duration at_most) {
   if (device_ == nullptr) return {};
-  FRESHET_TRY(device_->release(address_, at_most, Device::Ends::early));
+  const Status status = device_->release(address_, at_most, Device::Ends::early);
+  if (!status && !device_->engine_->is_stuck()) return status;
+  // A device that is lost runs nothing any more. The process' other devices still know the memory at this address.
+  if (!status) keep_for_ever(std::move(owner_));
   device_ = nullptr;
   owner_ = nullptr;
   return {};

@@ -91,7 +91,7 @@ class Registration {
     return *this;
   }
   /// As end(), with half a minute, whatever an Interruption wants. If that was too short, the memory stays registered,
-  /// its owner stays with it, and the log says so.
+  /// and the log says so. Its owner stays with it, here and where the driver of a lost device does not unregister it.
   ~Registration();
 
   /// Waits for the work that our streams had queued at the call, then unregisters. timed_out: it stays registered, and

@@ -9,14 +9,17 @@
 namespace freshet::gpu {
 namespace {
 
-/// A driver that registers host memory, and may refuse to unregister it.
+/// A driver that registers host memory, and may refuse to unregister it. Its device may be lost by then.
 class KeepsRegistered final : public Engine {
  public:
-  explicit KeepsRegistered(bool keeps) : keeps_(keeps) {}
+  explicit KeepsRegistered(bool keeps, bool is_lost = false) : keeps_(keeps), is_lost_(is_lost) {}
   const DeviceInfo& info() const override { return info_; }
-  bool is_stuck() const override { return false; }
+  bool is_stuck() const override { return is_lost_ && was_asked_; }
   Status register_host(const void*, std::uint64_t, HostAccess) override { return {}; }
-  Status unregister_host(const void*) override { return keeps_ ? Status(no()) : Status(); }
+  Status unregister_host(const void*) override {
+    was_asked_ = true;
+    return keeps_ ? Status(no()) : Status();
+  }
 
   Result<Room> room() override { return no(); }
   Result<PointerInfo> describe(const void*) override { return no(); }
@@ -40,6 +43,8 @@ class KeepsRegistered final : public Engine {
   static tl::unexpected<Error> no() { return fail(Code::unavailable, "this driver does not"); }
   const DeviceInfo info_;
   const bool keeps_;
+  const bool is_lost_;
+  bool was_asked_ = false;
 };
 
 /// Other memory at the address would be taken for the memory that the driver knows, and has other pages.
@@ -55,6 +60,21 @@ TEST(Registration, MemoryThatTheDriverKeepsRegisteredStays) {
       EXPECT_FALSE(owner.expired());
     }
     EXPECT_EQ(owner.expired(), !keeps);
+  }
+}
+
+/// Other devices of the process would take other memory at the address for it.
+TEST(Registration, MemoryOfALostDeviceStaysWhereTheDriverKeepsIt) {
+  for (const bool keeps : {false, true}) {
+    for (const bool is_ended : {false, true}) {
+      const auto device = Device::make(std::make_unique<KeepsRegistered>(keeps, true));
+      auto memory = std::make_shared<Pages>(4096);
+      Registration registration = must(device->register_host(memory->begin(), 4096, HostAccess::read_write, memory));
+      const std::weak_ptr<Pages> owner = std::exchange(memory, nullptr);
+      if (is_ended) must(registration.end(kPatience));
+      registration = Registration();
+      EXPECT_EQ(owner.expired(), !keeps) << is_ended;
+    }
   }
 }
 
