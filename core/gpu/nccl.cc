@@ -154,6 +154,11 @@ class NcclCommunicator final : public Communicator {
   }
 
   Result<bool> poll() override {
+    if (is_queued_) {
+      // First: a peer that leaves after the call takes nothing back.
+      FRESHET_ASSIGN(const bool is_done, world_->device->is_done(event_));
+      if (is_done) return copy_back();
+    }
     // Also while the call runs: it tells of a peer whose connection broke.
     NcclAnswer answer = kNcclSuccess;
     {
@@ -162,20 +167,12 @@ class NcclCommunicator final : public Communicator {
           nccl_status(world_->nccl, "ncclCommGetAsyncError", world_->nccl.ncclCommGetAsyncError(object_, &answer)));
     }
     FRESHET_TRY(nccl_status(world_->nccl, "NCCL", answer));
-    if (!is_queued_) {
-      // Before NCCL says that it is not in progress, the stream may not have the call.
-      if (answer == kNcclInProgress) return false;
-      FRESHET_TRY(world_->device->record(event_, stream_.handle()));
-      is_queued_ = true;
-    }
-    FRESHET_ASSIGN(const bool is_done, world_->device->is_done(event_));
-    if (!is_done || received_.empty()) return is_done;
-    // Now, and no earlier: a copy to memory that the driver does not know returns when the stream has come to it, and a
-    // call whose peer died never ends by itself.
-    const MutableBytes to = std::exchange(received_, {});
-    FRESHET_TRY(world_->device->copy(stream_.handle(), to.data(), staging_.address(), to.size()));
+    // Before NCCL says that it is not in progress, the stream may not have the call.
+    if (is_queued_ || answer == kNcclInProgress) return false;
     FRESHET_TRY(world_->device->record(event_, stream_.handle()));
-    return world_->device->is_done(event_);
+    is_queued_ = true;
+    FRESHET_ASSIGN(const bool is_done, world_->device->is_done(event_));
+    return is_done ? copy_back() : Result<bool>(false);
   }
 
   void abort() override {
@@ -191,6 +188,16 @@ class NcclCommunicator final : public Communicator {
   enum class Way : std::uint8_t { in, out };
 
   void* stream() const { return stream_.handle().native; }
+
+  /// What was received, once. When the call has ended, and no earlier: a copy to memory that the driver does not know
+  /// returns when the stream has come to it, and a call whose peer died never ends by itself. Whether all is there.
+  Result<bool> copy_back() {
+    if (received_.empty()) return true;
+    const MutableBytes to = std::exchange(received_, {});
+    FRESHET_TRY(world_->device->copy(stream_.handle(), to.data(), staging_.address(), to.size()));
+    FRESHET_TRY(world_->device->record(event_, stream_.handle()));
+    return world_->device->is_done(event_);
+  }
 
   template <typename Call>
   Status begin(std::string_view name, MutableBytes bytes, Way way, Call call) {
