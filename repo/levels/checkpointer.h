@@ -166,7 +166,7 @@ class Checkpointer {
   /// Collective: all ranks checkpoint the same steps. Returns the version's number. With `wait` it returns when the
   /// levels caught up, however long that takes, or when a peer is lost. out_of_space: no memory is free, or two
   /// versions are not copied from a GPU yet (with `skip`), or the folder could not record the version's number. This
-  /// step then has no checkpoint. A later step may have one. unavailable: a peer is lost, or a GPU hangs (256 versions
+  /// step then has no checkpoint. A later step may have one. unavailable: a peer is lost, or a GPU hangs (2048 versions
   /// wait for its copies): the job has ended.
   Result<VersionNumber> begin(std::uint64_t step, const std::stop_token& stop = {});
   /// Copies one tensor: the part that this rank holds. After the return, the program may change the part.

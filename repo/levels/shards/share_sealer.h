@@ -48,8 +48,8 @@ class ShareSealer {
   bool is_idle() const FRESHET_EXCLUDES(mutex_);
   /// False: two captures wait for copies from GPUs already.
   bool has_turn() const FRESHET_EXCLUDES(mutex_);
-  /// That wait, those that came to nothing among them.
-  static constexpr std::size_t kWaitingMax = 256;
+  /// That wait, those that came to nothing among them: more steps than a sound GPU is behind its loop.
+  static constexpr std::size_t kWaitingMax = 2048;
   bool is_full() const FRESHET_EXCLUDES(mutex_);
   /// timed_out; cancelled by an Interruption.
   Status wait_idle(Duration at_most) const FRESHET_EXCLUDES(mutex_);

@@ -174,7 +174,7 @@ TEST_P(DeviceCheckpointFaults, AGpuThatHangsEndsTheJobAtALimit) {
   for (int time = 0; time < 2; ++time) {
     const auto ended = checkpointer_->begin(++step);
     EXPECT_EQ(code_of(ended), "unavailable");
-    EXPECT_THAT(words_of(ended), HasSubstr("256 versions wait for copies from a GPU that do not end"));
+    EXPECT_THAT(words_of(ended), HasSubstr("2048 versions wait for copies from a GPU that do not end"));
   }
   hold(false);
 }
