@@ -36,6 +36,9 @@ Status Job::check_options() const {
     return refuse(format("rank {} of {} ranks cannot be: ranks count from 0", options.rank, options.ranks));
   }
   if (options.ranks > 1 && options.meet.empty()) return refuse("more than one rank: say where they meet");
+  if (options.lost_after < std::chrono::milliseconds(200)) {
+    return refuse("lost_after is 0.2 seconds or more: peers say twice as often that they live");
+  }
   if (options.local.empty()) return refuse("a folder for the level local is needed");
   return {};
 }

@@ -244,6 +244,9 @@ TEST(Checkpointer, WrongUseIsRefusedByNameAndTheNextVersionWorks) {
   auto bad = alone(folder.path());
   bad.model = "../net";
   EXPECT_EQ(Checkpointer::open(bad, tensors()).error().code(), Code::invalid_argument);
+  bad = alone(folder.path());
+  bad.lost_after = {};
+  EXPECT_EQ(Checkpointer::open(bad, tensors()).error().code(), Code::invalid_argument) << "all peers at once";
 }
 
 TEST(Checkpointer, OtherShapesAreAnErrorAndOtherTensorsAreFresh) {
