@@ -192,15 +192,21 @@ TEST(EndingOwner, HearsNoNewCallsAndWaitsForRunningOnes) {
   const auto reader = connect();
   const auto late = connect();
   const VersionRecord record = reader->get({.model = "net", .number = 1}).value();
+  std::atomic<bool> is_reading{false};
   std::atomic<bool> goes_on{false};
   backend->before_reads([&]() -> Status {
+    is_reading = true;
     came_true([&] { return goes_on.load(); });
     return {};
   });
   std::vector<std::byte> out(version.bytes[0].size());
   const Repository::TensorRead read{.tensor = 0, .out = out};
-  std::jthread reads([&] { EXPECT_TRUE(reader->read(record, std::span(&read, 1))); });
-  ASSERT_TRUE(came_true([&] { return ending->stat().calls == 1; }));
+  std::jthread reads([&] {
+    const Status status = reader->read(record, std::span(&read, 1));
+    EXPECT_TRUE(status) << status.error().message();
+  });
+  // Not an earlier call of the same read.
+  ASSERT_TRUE(came_true([&] { return is_reading.load(); }));
   std::jthread drains([&] { ending->drain(std::chrono::hours(1), {}, RepositoryServer::Until::calls_ended); });
   // Its door is closed: from now on it hears no new calls.
   ASSERT_TRUE(came_true([&] {
