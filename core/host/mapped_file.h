@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A file whose bytes are read where the page cache has them: they take no memory of this process. Who writes to the
-/// file meanwhile changes the bytes; who cuts it short, or a disk that fails, replaces them by zeros, and not by the
-/// end of the process: the first mapping begins to handle SIGBUS, and hands signals of other origins on. So a reader
-/// proves what it used by a digest, or asks check_unchanged() afterwards. For programs of ours: a library leaves its
-/// host's signals alone.
+/// A file whose bytes are read where the page cache has them: they take no memory of this process. A program that writes
+/// to the file meanwhile changes the bytes. Where the file is cut short, or its disk fails, the bytes are zeros, and the
+/// process goes on: the first mapping begins to handle SIGBUS, and hands signals of other origins on. So a reader proves
+/// its bytes by a digest, or asks check_unchanged() afterwards. For programs of ours: a library leaves its host's
+/// signals alone.
 
 #include <memory>
 #include <string>

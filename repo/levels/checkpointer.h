@@ -103,8 +103,8 @@ class Checkpointer {
     std::uint64_t limit_bytes_per_second = 0;  ///< For a rank's sends to group and external; 0: no limit.
     /// The longest wait until all ranks have met, and for a peer's answer in the background. restore() waits an hour.
     Duration patience = std::chrono::seconds(30);
-    /// A peer that is silent for this time, 0.2 s or more, is lost. One whose process ends is lost at once. A rank that
-    /// computes on all cores or waits for its disk can be silent for a second, and a lost rank ends the job.
+    /// A peer is lost after this time of silence, 0.2 s or more, and at once when its process ends. A rank that computes
+    /// on all cores or waits for its disk can be silent for a second, and a lost rank ends the job.
     Duration lost_after = std::chrono::seconds(10);
     /// Names and values that must be equal at all ranks. If a rank differs, open() fails and names the value.
     std::vector<std::pair<std::string, std::string>> alike;

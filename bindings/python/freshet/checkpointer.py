@@ -78,8 +78,8 @@ class Checkpointer(Handle):
     and `ranks` are not given. These two go together; who gives them for several ranks gives `meet`, too. `job` is the
     job's name: ranks of two jobs do not meet (default: as mpirun, srun or torchrun name it). `keep`: versions by
     level, as {"local": 2}. `when_behind`: "skip" passes versions over where a level is behind, "wait" lets the loop
-    wait. `patience`: seconds for peers to come. `lost_after`: seconds of silence after which a peer is lost; one
-    whose process ends is lost at once. `external_server_key`: the public key of the provider at `external`.
+    wait. `patience`: seconds for peers to come. `lost_after`: seconds of silence after which a peer is lost; it
+    is lost at once when its process ends. `external_server_key`: the public key of the provider at `external`.
     `on_reached(version, step, level)` is called on a thread of its own, version by version; what it raises is logged.
     docs/checkpoints.md says what each level survives.
 
