@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// A file whose bytes are read where the page cache has them: they take no memory of this process. A program that writes
-/// to the file meanwhile changes the bytes. Where the file is cut short, or its disk fails, the bytes are zeros, and the
-/// process goes on: the first mapping begins to handle SIGBUS, and hands signals of other origins on. So a reader proves
-/// its bytes by a digest, or asks check_unchanged() afterwards. For programs of ours: a library leaves its host's
-/// signals alone.
+/// A file that is read in place: its bytes stay in the page cache, and take no memory of this process. A program that
+/// writes to the file meanwhile changes the bytes. Where the file is cut short, or its disk fails, the bytes are zeros,
+/// and the process goes on: the first mapping begins to handle SIGBUS, and hands signals of other origins on. So a
+/// reader proves its bytes by a digest, or asks check_unchanged() afterwards. For programs of ours: a library leaves
+/// its host's signals alone.
 
 #include <memory>
 #include <string>

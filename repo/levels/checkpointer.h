@@ -103,8 +103,8 @@ class Checkpointer {
     std::uint64_t limit_bytes_per_second = 0;  ///< For a rank's sends to group and external; 0: no limit.
     /// The longest wait until all ranks have met, and for a peer's answer in the background. restore() waits an hour.
     Duration patience = std::chrono::seconds(30);
-    /// A peer is lost after this time of silence, 0.2 s or more, and at once when its process ends. A rank that computes
-    /// on all cores or waits for its disk can be silent for a second, and a lost rank ends the job.
+    /// A peer is lost after this time of silence, 0.2 s or more, and at once when its process ends. A rank that
+    /// computes on all cores or waits for its disk can be silent for a second, and a lost rank ends the job.
     Duration lost_after = std::chrono::seconds(10);
     /// Names and values that must be equal at all ranks. If a rank differs, open() fails and names the value.
     std::vector<std::pair<std::string, std::string>> alike;
@@ -172,8 +172,8 @@ class Checkpointer {
   Result<VersionNumber> begin(std::uint64_t step, const std::stop_token& stop = {});
   /// Copies one tensor: the part that this rank holds. After the return, the program may change the part.
   Status capture(std::size_t tensor, Bytes held);
-  /// What this rank stores of the part that it holds: where that begins, and its bytes; 0: nothing. REQUIRES: there is
-  /// such a tensor.
+  /// What this rank stores of the part that it holds: where that begins, and its bytes; 0: nothing. REQUIRES: `tensor`
+  /// is one of those that open() got.
   struct Stored {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;

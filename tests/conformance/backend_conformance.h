@@ -147,7 +147,7 @@ TEST_P(BackendConformance, DigestsAreThoseOfTheBytes) {
   }
 }
 
-/// Another process changes the bytes meanwhile: the digest is that of what was kept, or there is an error.
+/// Another process changes the bytes meanwhile. The digest is of the bytes that were kept, or the put fails.
 TEST_P(BackendConformance, ADigestIsOfTheKeptBytes) {
   constexpr std::size_t kBytes = (std::size_t{24} << 20) + 5;
   void* const shared = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -32,7 +32,7 @@ class SlabArena {
     /// Of a slab for many segments: large enough that a model has few, small enough that a machine short of memory can
     /// still give some. A larger segment has a slab of its own.
     std::uint64_t slab_bytes = std::uint64_t{1} << 30;
-    /// Told of each new slab, with no lock held, by whoever lets the arena grow. May be empty.
+    /// Called with each new slab by the thread that lets the arena grow, with no lock held. May be empty.
     std::function<void(const std::shared_ptr<Slab>&)> on_slab = {};
   };
   explicit SlabArena(Options options) : options_(std::move(options)), pool_({.limit_bytes = 0}) {}

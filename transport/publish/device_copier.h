@@ -38,9 +38,9 @@ class DeviceCopier final : public TensorCopier {
   /// `platform`: null opens NVIDIA's driver. `end_at_most`: how long end() and the destructor let copies run.
   explicit DeviceCopier(std::shared_ptr<gpu::Platform> platform, Duration end_at_most = std::chrono::seconds(30),
                         BringCosts::Deltas deltas = BringCosts::Deltas::measured);
-  /// Waits for what was issued, as end() says. Where copies still run then, their streams, the memory that they write
-  /// and its registrations stay until the process ends, and the log says so once: other memory at this address would be
-  /// taken for the one that is registered.
+  /// Waits for the copies that were issued, as end() does. If some still run then, their streams, the memory that they
+  /// write and its registrations stay until the process ends, and the log says so once. Otherwise the driver would take
+  /// other memory at this address for the registered one.
   ~DeviceCopier() override;
   DeviceCopier(const DeviceCopier&) = delete;
   DeviceCopier& operator=(const DeviceCopier&) = delete;

@@ -54,7 +54,7 @@ void say_if_part(const Program& program, const OpenedRepository& repository);
 CLI::App& add_catalog_command(CLI::App& repo, Program& program, const std::string& name,
                               const std::string& description);
 
-/// The catalog for such a command: the repository of --repo, or a job's folders (--local, or --repo with one).
+/// Opens what such a command asks: the repository of --repo, or a job's folders (--local, or --repo with one of them).
 Result<std::shared_ptr<const VersionCatalog>> open_catalog(const Program& program);
 
 /// act_with() for a command that opens the repository: `act(program, repository, arguments)`. `access` is a

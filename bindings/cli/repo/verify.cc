@@ -53,8 +53,8 @@ Status repair(Program& program, Repository& repository, Json& line, std::string&
 }
 
 /// `writable` is the repository, for a repair. The version is resolved first: a name that nobody knows ends the command
-/// before the repair, and an alias that is moved meanwhile changes nothing. The repair comes before the check, so that
-/// what is checked is what stands now.
+/// before the repair, and an alias that is moved meanwhile changes nothing. The repair comes before the check, which
+/// then sees the repaired repository.
 Result<ExitCode> verify(Program& program, const VersionCatalog& repository, Repository* writable,
                         const VerifyArguments& arguments) {
   std::optional<VersionName> name;
