@@ -332,10 +332,16 @@ Result<VersionName> ClusterRepository::Impl::put(const Manifest& given, const By
 Result<VersionName> ClusterRepository::put(const Manifest& given,
                                            const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                                            PutOptions options) {
+  FRESHET_TRY(check_given(given));
+  Manifest manifest = given;
+  {
+    const StopInterrupts stops(options.stop);
+    FRESHET_TRY(fill_digests(manifest, bytes_of, options));
+  }
   return impl_->put(
-      given, bytes_of, options,
-      [](const cluster::Member& home, const Manifest& manifest, const PutOptions& at_home, const BytesOf& asked) {
-        return home.ask([&](ProviderRepository& at) { return at.put(manifest, asked, at_home); });
+      manifest, bytes_of, options,
+      [](const cluster::Member& home, const Manifest& numbered, const PutOptions& at_home, const BytesOf& asked) {
+        return home.ask([&](ProviderRepository& at) { return at.put(numbered, asked, at_home); });
       });
 }
 

@@ -165,7 +165,7 @@ class LocalRepository::Impl {
   /// All steps but begin() and end().
   Status store(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
   /// Proves the bytes and writes them as they are, or as a delta where the segment has a base and that pays.
-  Status write_segment(BlobWriter& writer, NewSegment& segment, const Manifest& manifest, Bytes bytes);
+  Status write_segment(BlobWriter& writer, NewSegment& segment, Manifest& manifest, Bytes bytes);
   Status store_blobs(PutInProgress& put, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor);
   void end(const PutInProgress& put);
   Status admit(Manifest& manifest, const PutOptions& options) const;

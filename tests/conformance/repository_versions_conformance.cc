@@ -91,6 +91,32 @@ TEST_P(RepositoryConformance, OnlyWhatIsNotStoredIsAskedFor) {
   EXPECT_GE(stat->disk_bytes, stat->live_bytes + stat->metadata_bytes);
 }
 
+TEST_P(RepositoryConformance, ADigestOfZerosStandsForTheDigestOfTheBytes) {
+  architecture_ = test_architecture({70'000, 7, 0, 9'000});
+  const auto put_without_digests = [&](TestVersion& whole, Repository::PutOptions options) {
+    TestVersion without = whole;
+    for (std::size_t tensor = 0; tensor < whole.bytes.size(); ++tensor) {
+      whole.manifest.digests[tensor] = digest_of(whole.bytes[tensor]);
+      const bool is_own = whole.manifest.owners[tensor].writer == whole.manifest.id;
+      without.manifest.digests[tensor] = is_own ? Digest{} : whole.manifest.digests[tensor];
+    }
+    const auto name = put(repository(), without, std::move(options));
+    ASSERT_TRUE(name) << name.error().message();
+    EXPECT_EQ(repository().get(*name)->manifest.digests, whole.manifest.digests);
+    EXPECT_EQ(read_all(repository(), *name).value(), whole.bytes);
+    whole.manifest.name = *name;
+  };
+  TestVersion first = version("net");
+  put_without_digests(first, {});
+  for (const bool deltas : {false, true}) {
+    TestVersion next = version("net", &first, {0, 3});
+    next.bytes[0] = first.bytes[0];
+    next.bytes[0][5] ^= std::byte{1};  // Short as a difference.
+    put_without_digests(next, {.deltas = deltas});
+  }
+  expect_sound();
+}
+
 TEST_P(RepositoryConformance, SegmentsOfVersionsThatWereNeverStoredAreAdopted) {
   const TestVersion first = version("net");
   const TestVersion second = version("net", &first, {0});

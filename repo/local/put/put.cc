@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "core/base/format.h"
 #include "core/base/interruption.h"
@@ -234,16 +235,18 @@ void LocalRepository::Impl::end(const PutInProgress& put) {
   put_ended.notify_all();
 }
 
-Status LocalRepository::Impl::write_segment(BlobWriter& writer, NewSegment& segment, const Manifest& manifest,
-                                            Bytes bytes) {
-  const auto unlike = [] { return fail(Code::corrupt, "its bytes do not match its digest"); };
-  const Digest& digest = manifest.digests[segment.tensor];
+Status LocalRepository::Impl::write_segment(BlobWriter& writer, NewSegment& segment, Manifest& manifest, Bytes bytes) {
+  // A digest of zeros: that of the bytes.
+  const auto take_digest = [&](const Digest& came) -> Status {
+    const Digest said = std::exchange(manifest.digests[segment.tensor], came);
+    return said == Digest{} || said == came ? Status() : fail(Code::corrupt, "its bytes do not match its digest");
+  };
   if (bytes.size() != segment.bytes) {
     return fail(Code::corrupt, format("{} bytes were given for {}", bytes.size(), segment.bytes));
   }
   std::optional<std::vector<std::byte>> delta;
   if (segment.base) {
-    if (digest_of(bytes) != digest) return unlike();
+    FRESHET_TRY(take_digest(digest_of(bytes)));
     delta = delta_for(segment, manifest, bytes);
   }
   if (!delta) segment.base.reset();
@@ -256,13 +259,13 @@ Status LocalRepository::Impl::write_segment(BlobWriter& writer, NewSegment& segm
   const Result<Digest> written = writer.write_and_digest(blob_key(segment), bytes);
   if (!written) failed = true;
   if (!written) return fail(written.error());
-  return *written == digest ? Status() : unlike();
+  return take_digest(*written);
 }
 
 Status LocalRepository::Impl::store_blobs(PutInProgress& put,
                                           const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of_tensor) {
   if (put.segments.empty()) return {};
-  const Manifest& manifest = put.manifest;
+  Manifest& manifest = put.manifest;
   const std::map<std::uint32_t, const BroughtTensor*> brought = brought_of(put, *backend);
   put.finished.reset();
   FRESHET_ASSIGN(std::unique_ptr<BlobWriter> writer, backend->write_blobs());
@@ -304,6 +307,18 @@ Status LocalRepository::Impl::store(PutInProgress& put,
   put.base_lost = put.ended = false;
   stored = store_blobs(put, bytes_of_tensor);
   return stored ? commit_put(put) : stored;
+}
+
+Status fill_digests(Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
+                    const Repository::PutOptions& options) {
+  const std::size_t tensors = options.has_weights ? std::min(manifest.digests.size(), manifest.owners.size()) : 0;
+  for (std::uint32_t tensor = 0; tensor < tensors; ++tensor) {
+    if (manifest.digests[tensor] != Digest{} || manifest.owners[tensor].writer != manifest.id) continue;
+    FRESHET_TRY(Interruption::check());
+    FRESHET_ASSIGN(const Bytes bytes, bytes_of(tensor));
+    manifest.digests[tensor] = digest_of(bytes);
+  }
+  return {};
 }
 
 Result<SignedUploads> ProviderRepository::sign_uploads(std::span<const PartToBring>, Duration) {

@@ -93,6 +93,7 @@ Result<VersionName> RemoteRepository::put(const Manifest& given,
   const StopInterrupts stops(options.stop);
   FRESHET_TRY(Interruption::check());
   FRESHET_ASSIGN(Manifest manifest, encodable(given));
+  FRESHET_TRY(fill_digests(manifest, bytes_of, options));
   const DirectPuts::Owner owner{.wanted = [&] { return wanted(manifest, options); },
                                 .sign = [this](const SignUploads& question) { return ask(question); }};
   std::vector<BroughtTensor> brought = direct_puts_.bring(manifest, options, bytes_of, owner);
