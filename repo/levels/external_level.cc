@@ -7,6 +7,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/format.h"
+#include "repo/levels/restart/fetch_ahead.h"
 
 namespace freshet::levels {
 namespace {
@@ -127,6 +128,11 @@ Result<std::optional<ExternalLevel::Draft>> ExternalLevel::draft_of(const Sharde
   return std::optional<Draft>(std::move(draft));
 }
 
+bool ExternalLevel::is_doubted(const Draft& draft, std::uint32_t at) const {
+  const auto before = known_tensor(draft.manifest.architecture->tensors()[at]);
+  return before && !newest_->writers[*before];
+}
+
 bool ExternalLevel::inherit_equal(Draft& draft, std::uint32_t at, const Digest& digest) const {
   draft.manifest.digests[at] = digest;
   const auto before = known_tensor(draft.manifest.architecture->tensors()[at]);
@@ -151,47 +157,72 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
   FRESHET_ASSIGN(std::optional<Draft> draft, draft_of(version));
   if (!draft) return {};
   const auto in_graph = draft->manifest.architecture->tensors();
-  std::map<std::uint32_t, Bytes> fresh;
   auto rooms = std::exchange(rooms_, {});
   std::uint64_t to_read = 0;
   for (const std::uint32_t at : draft->fresh) to_read += in_graph[at].bytes();
   std::uint64_t read = 0;
   AtHalf at_half(to_read, half);
-  for (const std::uint32_t at : draft->fresh) {
-    const std::uint64_t tensor_bytes = in_graph[at].bytes();
+  const auto wanted_of = [&](std::uint32_t at) {
+    const std::uint64_t bytes = in_graph[at].bytes();
     Room& room = rooms[at];
-    if (room.bytes != tensor_bytes) {
-      room = {.memory = std::make_unique_for_overwrite<std::byte[]>(tensor_bytes), .bytes = tensor_bytes};
+    if (room.bytes != bytes) room = {.memory = std::make_unique_for_overwrite<std::byte[]>(bytes), .bytes = bytes};
+    return WantedPiece{
+        .piece = {.tensor = draft->in_table[at], .count = 1, .stride = bytes, .begin = 0, .length = bytes},
+        .out = {room.memory.get(), bytes}};
+  };
+  const auto fetch = [&](std::span<const WantedPiece> wanted) -> Status {
+    FRESHET_ASSIGN([[maybe_unused]] const auto fetched, version.fetch(source, wanted, bad, &pace, stop));
+    return {};
+  };
+  // The repository gets the bytes at that pace, too.
+  const auto pace_gift = [&](std::span<const WantedPiece> given) -> Status {
+    for (const WantedPiece& one : given) {
+      if (is_paced_) FRESHET_TRY(pace.wait_for(one.out.size(), stop));
     }
-    const MutableBytes bytes(room.memory.get(), room.bytes);
-    if (!bytes.empty()) {
-      const WantedPiece wanted{.piece = {.tensor = draft->in_table[at],
-                                         .count = 1,
-                                         .stride = bytes.size(),
-                                         .begin = 0,
-                                         .length = bytes.size()},
-                               .out = bytes};
-      FRESHET_ASSIGN([[maybe_unused]] const auto fetched,
-                     version.fetch(source, std::span(&wanted, 1), bad, &pace, stop));
+    return {};
+  };
+  struct Fresh {
+    Bytes bytes;
+    std::size_t turn = 0;  ///< The bytes are there once so many were fetched ahead.
+  };
+  std::map<std::uint32_t, Fresh> fresh;
+  std::vector<WantedPiece> ahead;
+  for (const std::uint32_t at : draft->fresh) {
+    const WantedPiece wanted = wanted_of(at);
+    if (!is_doubted(*draft, at)) {
+      draft->owners[at] = SegmentName{draft->manifest.id, at};
+      if (!wanted.out.empty()) ahead.push_back(wanted);
+      fresh.emplace(at, Fresh{wanted.out, ahead.size()});
+      continue;
     }
-    read += bytes.size();
+    if (!wanted.out.empty()) FRESHET_TRY(fetch(std::span(&wanted, 1)));
+    read += wanted.out.size();
     at_half.reached(read);
-    if (inherit_equal(*draft, at, digest_of(bytes))) {
+    if (inherit_equal(*draft, at, digest_of(wanted.out))) {
       rooms.erase(at);  // After a restart that may be all of them: they must not be in memory together.
     } else {
-      fresh.emplace(at, bytes);
+      fresh.emplace(at, Fresh{wanted.out});
+      FRESHET_TRY(pace_gift(std::span(&wanted, 1)));
     }
   }
-  at_half.reached(to_read);
   Manifest& manifest = draft->manifest;
   manifest.owners = OwnerMap(draft->owners);
+  FetchAhead fetched(std::move(ahead), [&](std::span<const WantedPiece> wanted) -> Status {
+    FRESHET_TRY(fetch(wanted));
+    return pace_gift(wanted);
+  });
   const auto bytes_of_tensor = [&](std::uint32_t tensor) -> Result<Bytes> {
     const auto at = fresh.find(tensor);
     if (at == fresh.end()) return fail(Code::corrupt, format("the repository lost {}", in_graph[tensor].name));
-    if (is_paced_) FRESHET_TRY(pace.wait_for(at->second.size(), stop));
-    return at->second;
+    const auto& [bytes, turn] = at->second;
+    FRESHET_TRY(fetched.wait_for(turn));
+    if (turn != 0) at_half.reached(read += bytes.size());
+    return bytes;
   };
   FRESHET_ASSIGN(const VersionName name, repository_->put(manifest, bytes_of_tensor, {}));
+  at_half.reached(to_read);
+  FRESHET_ASSIGN(VersionRecord record, repository_->get(name));
+  manifest.digests = std::move(record.manifest.digests);
   std::uint64_t room_bytes = 0;
   for (const auto& [tensor, room] : rooms) room_bytes += room.bytes;
   if (room_bytes <= kRoomBytesMax) rooms_ = std::move(rooms);
@@ -288,7 +319,8 @@ Result<std::vector<std::byte>> ExternalLevel::head(const Version& version) {
 
 Result<std::vector<std::byte>> ExternalLevel::table(const Digest& digest) const {
   const MutexLock lock(mutex_);
-  if (!cut_ || cut_->table->digest != digest) return fail(Code::not_found, "this rank does not know this list of tensors");
+  if (!cut_ || cut_->table->digest != digest)
+    return fail(Code::not_found, "this rank does not know this list of tensors");
   return cut_->table->encoded;
 }
 

@@ -65,7 +65,7 @@ class ExternalLevel {
   };
   /// A version that is to be put.
   struct Draft {
-    Manifest manifest;                    ///< Without owners; digests of inherited tensors.
+    Manifest manifest;                    ///< Without owners; digests of inherited tensors, zeros of others.
     std::vector<SegmentName> owners;      ///< Of inherited tensors, until the others came.
     std::vector<std::uint32_t> in_table;  ///< By index in the architecture: the version's tensor.
     std::vector<std::uint32_t> fresh;     ///< Tensors, by index in the architecture, that are not inherited.
@@ -75,6 +75,8 @@ class ExternalLevel {
   Status learn_newest();
   /// Nothing when the version is there. failed_precondition as put().
   Result<std::optional<Draft>> draft_of(const ShardedVersion& version);
+  /// The repository may have a fresh tensor's bytes: who wrote those that it has isn't known, as after a restart.
+  bool is_doubted(const Draft& draft, std::uint32_t at) const;
   /// Notes a fresh tensor's digest and owner. True: the repository has these bytes already.
   bool inherit_equal(Draft& draft, std::uint32_t at, const Digest& digest) const;
   /// The newest version's tensor with that name and form.
