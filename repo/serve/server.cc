@@ -142,7 +142,7 @@ class Server final : public RepositoryServer {
   CondVar emptied_;
   bool is_empty_ FRESHET_GUARDED_BY(mutex_) = false;  ///< While it drains: nobody is there, or calls, or can.
   std::atomic<bool> draining_{false};
-  std::atomic<bool> silent_{false};  ///< New calls begin no more, and their clients hear nothing.
+  std::atomic<bool> silent_{false};  ///< New calls begin no more, and their clients wait for the server's end.
   std::atomic<bool> stopping_{false};
   Workers readers_;
   Workers writers_;
@@ -230,7 +230,7 @@ void Server::run() {
     carry_out();
     clients_ = machine_.sessions();
     if (draining_) {
-      machine_.close_door();
+      machine_.close_door(!silent_);
       const MutexLock lock(mutex_);
       is_empty_ = (silent_ ? machine_.calls() : machine_.sessions()) == 0;
       emptied_.notify_all();
@@ -303,7 +303,6 @@ void Server::take_question(const Peer& peer, Question question, const std::vecto
                                                                     terms.verb, said.bytes(), terms.bytes_max())),
                                at);
   }
-  if (silent_) return;
   machine_.on_call(peer, number, std::move(question), at);
 }
 

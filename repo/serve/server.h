@@ -64,8 +64,8 @@ class RepositoryServer {
 
   /// Admits no new clients, and waits until all clients have left, or `at_most` has passed. So a short-lived owner of a
   /// folder does not end in the middle of other processes' calls. The stop token ends the wait. Until::calls_ended:
-  /// clients stay, and the wait is for running calls; new ones are not heard, so clients ask the successor when this
-  /// server is gone.
+  /// clients stay, and the wait is for running calls. New ones do not begin, and their clients wait. So clients ask the
+  /// successor when this server is gone.
   enum class Until { clients_left, calls_ended };
   virtual void drain(Duration at_most, const std::stop_token& stop = {}, Until until = Until::clients_left) = 0;
 

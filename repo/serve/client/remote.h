@@ -29,6 +29,9 @@ namespace freshet::rpc {
 
 /// The wait for a long call: as long as the server says that it is at work.
 inline constexpr Duration kLong = std::chrono::hours(24);
+/// Of so many owners a question that changes nothing is asked, each of which ended before it answered. A question that
+/// ends its server does not end all of them.
+inline constexpr int kOwnersAskedMax = 4;
 
 class RemoteRepository final : public ProviderRepository, private PartPuts {
  public:
@@ -140,7 +143,8 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
 
   Result<std::shared_ptr<Link>> link() const { return owner_.get(); }
 
-  /// Asks, and waits for the answer; once more when the connection is lost meanwhile and the question changes nothing.
+  /// Asks, and waits for the answer; the next owner when the connection is lost meanwhile and the question changes
+  /// nothing.
   template <typename Question>
   Result<typename Question::Answer> ask(const Question& question, Duration at_most,
                                         const Progress& progress = {}) const;
@@ -184,7 +188,8 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
   static void append_ranges(Ranges& ranges, std::uint32_t tensor, const SegmentName& segment, std::uint64_t offset,
                             MutableBytes out);
   static std::span<const Range> next_batch(std::span<const Range> ranges);
-  /// Several questions at once; `question_for(ranges)` is each.
+  /// Several questions at once; `question_for(ranges)` is each. Asks the next owner for what did not come from one that
+  /// ended meanwhile.
   template <typename QuestionFor>
   Status fetch(std::span<const Range> ranges, QuestionFor question_for) const;
   template <typename Question>
@@ -206,13 +211,13 @@ class RemoteRepository final : public ProviderRepository, private PartPuts {
 template <typename Question>
 Result<typename Question::Answer> RemoteRepository::ask(const Question& question, Duration at_most,
                                                         const Progress& progress) const {
-  for (bool again = terms_of<Question>().changes;; again = true) {
+  for (int owners = terms_of<Question>().changes ? 1 : kOwnersAskedMax;;) {
     FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
     Result<Conversation> conversation = connection->begin(question);
     const Result<Response> response =
         conversation ? last_answer(*conversation, at_most, progress) : Result<Response>(fail(conversation.error()));
     if (response) return answer_in<Question>(*response);
-    if (!owner_.is_lost(*connection, response.error()) || again) return fail(response.error());
+    if (!owner_.is_lost(*connection, response.error()) || --owners == 0) return fail(response.error());
   }
 }
 

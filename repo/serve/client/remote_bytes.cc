@@ -66,23 +66,35 @@ Status RemoteRepository::take_data(const Response& response, std::span<const Ran
 template <typename QuestionFor>
 Status RemoteRepository::fetch(std::span<const Range> ranges, QuestionFor question_for) const {
   using Question = decltype(question_for(ranges));
-  FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
   struct UnderWay {
     Conversation conversation;
     std::span<const Range> ranges;
   };
-  std::deque<UnderWay> under_way;
-  while (!ranges.empty() || !under_way.empty()) {
-    if (ranges.empty() || under_way.size() == kReadsInFlight) {
-      FRESHET_ASSIGN(const Response response, under_way.front().conversation.next(deadline_in(options_.answer)));
-      FRESHET_TRY(take_data<Question>(response, under_way.front().ranges));
-      under_way.pop_front();
-      continue;
+  // `ranges` becomes what did not come.
+  const auto fetch_over = [&](Link& connection) -> Status {
+    std::deque<UnderWay> under_way;
+    std::span<const Range> unasked = ranges;
+    while (!ranges.empty()) {
+      if (unasked.empty() || under_way.size() == kReadsInFlight) {
+        FRESHET_ASSIGN(const Response response, under_way.front().conversation.next(deadline_in(options_.answer)));
+        FRESHET_TRY(take_data<Question>(response, under_way.front().ranges));
+        ranges = ranges.subspan(under_way.front().ranges.size());
+        under_way.pop_front();
+        continue;
+      }
+      const std::span<const Range> batch = next_batch(unasked);
+      FRESHET_ASSIGN(Conversation conversation, connection.begin(question_for(batch)));
+      under_way.push_back({std::move(conversation), batch});
+      unasked = unasked.subspan(batch.size());
     }
-    const std::span<const Range> batch = next_batch(ranges);
-    FRESHET_ASSIGN(Conversation conversation, connection->begin(question_for(batch)));
-    under_way.push_back({std::move(conversation), batch});
-    ranges = ranges.subspan(batch.size());
+    return {};
+  };
+  for (int owners = kOwnersAskedMax; !ranges.empty();) {
+    FRESHET_ASSIGN(const std::shared_ptr<Link> connection, link());
+    const std::size_t wanted = ranges.size();
+    Status came = fetch_over(*connection);
+    if (ranges.size() < wanted) owners = kOwnersAskedMax;  // The question is another one.
+    if (!came && (!owner_.is_lost(*connection, came.error()) || --owners == 0)) return came;
   }
   return {};
 }

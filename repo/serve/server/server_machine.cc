@@ -102,6 +102,7 @@ void ServerMachine::on_ping(const Peer& peer, Time now) {
   if (session == nullptr) return;
   action::Pong pong{.peer = peer, .running = {}};
   for (const auto& [request, ticket] : session->calls) pong.running.push_back(request);
+  pong.running.insert(pong.running.end(), session->unheard.begin(), session->unheard.end());
   actions_.push_back(std::move(pong));
 }
 
@@ -175,6 +176,11 @@ void ServerMachine::on_call(const Peer& peer, std::uint64_t request, Question qu
   if (session == nullptr) return;
   if (request == 0 || session->calls.contains(request))
     return on_broken(peer, "a request has no number, or the number of another request");
+  if (!begins_calls_) {
+    // What one client asks beyond that is lost to it.
+    if (session->unheard.size() < limits_.calls_per_client_max) session->unheard.push_back(request);
+    return;
+  }
   const std::uint64_t bytes = question->bytes() > kTextBytesMax ? question->bytes() : 0;
   if (auto why = why_no_room(*session, bytes)) return refuse(peer, request, std::move(*why));
   const Ticket ticket = ++tickets_made_;

@@ -183,8 +183,12 @@ class ServerMachine {
   void on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now);
   void on_dropped(Ticket ticket, Time now);
 
-  /// Nobody new is let in from now on.
-  void close_door() { closing_ = true; }
+  /// Nobody new is let in from now on. Without `begins_calls`, no new call is begun or answered: its client waits until
+  /// the server has ended.
+  void close_door(bool begins_calls = true) {
+    closing_ = true;
+    begins_calls_ = begins_calls;
+  }
   /// About each second.
   void on_tick(Time now);
   std::vector<ServerAction> take_actions() { return std::exchange(actions_, {}); }
@@ -210,6 +214,7 @@ class ServerMachine {
     std::string owner;
     Time heard{};
     std::map<std::uint64_t, Ticket> calls;  ///< By request.
+    std::vector<std::uint64_t> unheard;     ///< Those that were not begun.
   };
   struct Call {
     Peer peer;
@@ -281,6 +286,7 @@ class ServerMachine {
   std::uint64_t question_bytes_ = 0;
   std::uint64_t upload_bytes_ = 0;
   bool closing_ = false;
+  bool begins_calls_ = true;
   std::vector<ServerAction> actions_;
 };
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What a server's workers do of the calls of clients that have left: what they had begun, and no more.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <latch>
 #include <memory>
+#include <stop_token>
+#include <thread>
+#include <vector>
 
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
@@ -66,6 +70,49 @@ TEST(EndedCalls, WhatWasNotBegunIsNotDone) {
     EXPECT_TRUE(answer_in<AskVerify>(*answer));
   }
   EXPECT_EQ(reads, kSlowThreads + 1);
+}
+
+/// Else its client counts the answer as lost while there is no next owner to ask.
+TEST(EndedCalls, AnOwnerThatEndsNamesCallsThatItDoesNotBegin) {
+  auto hooked = std::make_unique<HookedBackend>(make_memory_backend());
+  HookedBackend& backend = *hooked;
+  const auto local = open_or_die(std::move(hooked));
+  std::mt19937_64 random(5);
+  ASSERT_TRUE(put(*local, make_version("net", test_id(1), test_architecture({100}), nullptr, {}, random)));
+  std::latch may_read(1);
+  backend.before_reads([&]() -> Status {
+    may_read.wait();
+    return {};
+  });
+  const TemporaryFolder folder;
+  const auto server = RepositoryServer::open(*local, {.address = "ipc://" + folder.path() + "/socket", .moves = true});
+  ASSERT_TRUE(server) << server.error().message();
+  RawClient client((*server)->address());
+  client.hello();
+  client.say(request(2, AskVerify{VersionName{.model = "net", .number = 1}}));
+  ASSERT_TRUE(came_true([&] { return (*server)->stat().calls == 1; }));
+  std::stop_source stop;
+  std::jthread drains(
+      [&] { (*server)->drain(std::chrono::hours(1), stop.get_token(), RepositoryServer::Until::calls_ended); });
+  ASSERT_TRUE(came_true([&] {
+    RawClient late((*server)->address());
+    late.say(rpc::hello(1));
+    const auto answer = late.hear();
+    return answer && (*answer)->failed() != nullptr;
+  }));
+  client.say(request(3, AskModels{}));
+  client.say(request(0, Ping{}));
+  std::vector<std::uint64_t> running;
+  while (const auto answer = client.hear()) {
+    const auto pong = step_in<Pong>(*answer);
+    if (!pong) continue;
+    running = pong->running;
+    break;
+  }
+  EXPECT_THAT(running, testing::UnorderedElementsAre(2, 3));
+  EXPECT_EQ((*server)->stat().calls, 1u) << "it does not wait for the later one";
+  may_read.count_down();
+  drains.join();
 }
 
 TEST(EndedCalls, AServerFallsSilentBesideACallThatRuns) {

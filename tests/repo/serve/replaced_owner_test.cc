@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <barrier>
+#include <latch>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -166,39 +168,66 @@ TEST_F(ReplacedOwner, ThreadsShareOneSearch) {
   EXPECT_EQ(searches_, 1);
 }
 
-/// An owner that ends in order: what runs is answered, what comes later is asked of the next owner.
-TEST(EndingOwner, HearsNoNewCallsAndWaitsForRunningOnes) {
-  const TemporaryFolder folder;
-  std::mt19937_64 random(7);
-  const TestVersion version = make_version("net", test_id(1), test_architecture({64}), nullptr, {}, random);
-  const auto backend = std::make_shared<HookedBackend>(make_memory_backend());
-  const auto repository = open_or_die(std::make_unique<BackendWrapper>(backend));
-  const auto next_repository = open_or_die(make_memory_backend());
-  ASSERT_TRUE(put(*repository, version));
-  const auto serve = [&](ProviderRepository& served, const char* name) {
-    auto server = RepositoryServer::open(served, {.address = "ipc://" + folder.path() + "/" + name, .moves = true});
+class EndingOwner : public testing::Test {
+ protected:
+  std::unique_ptr<RepositoryServer> serve(ProviderRepository& served, const char* name) {
+    auto server = RepositoryServer::open(served, {.address = "ipc://" + folder_.path() + "/" + name, .moves = true});
     FRESHET_CHECK(server.has_value());
     return std::move(*server);
-  };
-  auto ending = serve(*repository, "ending");
-  const auto next = serve(*next_repository, "next");
-  const auto connect = [&] {
-    RemoteRepositoryOptions options;
-    options.find_owner = [&]() -> Result<ServedOwner> {
-      return ServedOwner{.address = next->address(), .public_key = {}};
+  }
+  std::unique_ptr<ProviderRepository> connect(const RepositoryServer& server, RemoteRepositoryOptions options = {}) {
+    options.find_owner = [this]() -> Result<ServedOwner> {
+      return ServedOwner{.address = next_address_, .public_key = {}};
     };
-    return connect_repository(ending->address(), std::move(options)).value();
-  };
-  const auto reader = connect();
-  const auto late = connect();
+    return connect_repository(server.address(), std::move(options)).value();
+  }
+  void serve_next() {
+    next_ = serve(*next_repository_, "next");
+    next_address_ = next_->address();
+  }
+  /// Returns when its door is closed: from then on it hears no new calls.
+  std::jthread drain(RepositoryServer& server) {
+    std::jthread drains([&] { server.drain(std::chrono::hours(1), {}, RepositoryServer::Until::calls_ended); });
+    EXPECT_TRUE(came_true([&] {
+      RemoteRepositoryOptions options;
+      options.connect = options.takeover = std::chrono::seconds(1);
+      const auto refused = connect_repository(server.address(), std::move(options));
+      return !refused && refused.error().message().find("about to end") != std::string::npos;
+    }));
+    return drains;
+  }
+  /// Reads of the owner that ends wait from here on.
+  void hold_reads() {
+    backend_->before_reads([this]() -> Status {
+      is_reading_ = true;
+      came_true([&] { return goes_on_.load(); });
+      return {};
+    });
+  }
+
+  TemporaryFolder folder_;
+  std::mt19937_64 random_{7};
+  std::atomic<bool> is_reading_{false};
+  std::atomic<bool> goes_on_{false};
+  std::shared_ptr<Backend> store_ = make_memory_backend();
+  std::shared_ptr<HookedBackend> backend_ = std::make_shared<HookedBackend>(store_);
+  std::unique_ptr<ProviderRepository> repository_ = open_or_die(std::make_unique<BackendWrapper>(backend_));
+  std::unique_ptr<RepositoryServer> ending_ = serve(*repository_, "ending");
+  std::unique_ptr<ProviderRepository> next_repository_;
+  std::unique_ptr<RepositoryServer> next_;
+  std::string next_address_;
+};
+
+/// An owner that ends in order: what runs is answered, what comes later is asked of the next owner.
+TEST_F(EndingOwner, HearsNoNewCallsAndWaitsForRunningOnes) {
+  const TestVersion version = make_version("net", test_id(1), test_architecture({64}), nullptr, {}, random_);
+  ASSERT_TRUE(put(*repository_, version));
+  next_repository_ = open_or_die(make_memory_backend());
+  serve_next();
+  const auto reader = connect(*ending_);
+  const auto late = connect(*ending_);
   const VersionRecord record = reader->get({.model = "net", .number = 1}).value();
-  std::atomic<bool> is_reading{false};
-  std::atomic<bool> goes_on{false};
-  backend->before_reads([&]() -> Status {
-    is_reading = true;
-    came_true([&] { return goes_on.load(); });
-    return {};
-  });
+  hold_reads();
   std::vector<std::byte> out(version.bytes[0].size());
   const Repository::TensorRead read{.tensor = 0, .out = out};
   std::jthread reads([&] {
@@ -206,24 +235,84 @@ TEST(EndingOwner, HearsNoNewCallsAndWaitsForRunningOnes) {
     EXPECT_TRUE(status) << status.error().message();
   });
   // Not an earlier call of the same read.
-  ASSERT_TRUE(came_true([&] { return is_reading.load(); }));
-  std::jthread drains([&] { ending->drain(std::chrono::hours(1), {}, RepositoryServer::Until::calls_ended); });
-  // Its door is closed: from now on it hears no new calls.
-  ASSERT_TRUE(came_true([&] {
-    RemoteRepositoryOptions options;
-    options.connect = options.takeover = std::chrono::seconds(1);
-    const auto refused = connect_repository(ending->address(), std::move(options));
-    return !refused && refused.error().message().find("about to end") != std::string::npos;
-  }));
+  ASSERT_TRUE(came_true([&] { return is_reading_.load(); }));
+  std::jthread drains = drain(*ending_);
   Result<std::vector<std::string>> models = fail(Code::unavailable, "not yet");
   std::jthread asks([&] { models = late->models(); });
-  goes_on = true;
+  goes_on_ = true;
   reads.join();
   drains.join();
-  ending.reset();
+  ending_.reset();
   asks.join();
   ASSERT_TRUE(models) << models.error().message();
   EXPECT_TRUE(models->empty()) << "the next owner's";
+}
+
+TEST_F(EndingOwner, AReadOfManyCallsGoesOnWithTheNextOwner) {
+  constexpr std::uint64_t kBytes = std::uint64_t{40} << 20;  // Ten questions; eight are on their way at once.
+  const TestVersion version = make_version("net", test_id(1), test_architecture({kBytes}), nullptr, {}, random_);
+  ASSERT_TRUE(put(*repository_, version));
+  next_repository_ = open_or_die(std::make_unique<BackendWrapper>(store_));
+  serve_next();
+  RemoteRepositoryOptions options;
+  options.channel_bytes_min = ~std::uint64_t{0};
+  const auto reader = connect(*ending_, std::move(options));
+  const VersionRecord record = reader->get({.model = "net", .number = 1}).value();
+  hold_reads();
+  std::vector<std::byte> out(version.bytes[0].size());
+  const Repository::TensorRead read{.tensor = 0, .out = out};
+  std::jthread reads([&] {
+    const Status status = reader->read(record, std::span(&read, 1));
+    EXPECT_TRUE(status) << status.error().message();
+  });
+  ASSERT_TRUE(came_true([&] { return is_reading_.load(); }));
+  std::jthread drains = drain(*ending_);
+  goes_on_ = true;
+  drains.join();
+  ending_.reset();
+  reads.join();
+  EXPECT_TRUE(out == version.bytes[0]);
+}
+
+/// Each of two owners ends beside a read that it has begun.
+TEST_F(EndingOwner, AReadOutlivesTwoOwners) {
+  const TestVersion version = make_version("net", test_id(1), test_architecture({64}), nullptr, {}, random_);
+  ASSERT_TRUE(put(*repository_, version));
+  const auto backend = std::make_shared<HookedBackend>(store_);
+  next_repository_ = open_or_die(std::make_unique<BackendWrapper>(backend));
+  const auto last_repository = open_or_die(std::make_unique<BackendWrapper>(store_));
+  serve_next();
+  const auto last = serve(*last_repository, "last");
+  RemoteRepositoryOptions options;
+  options.others = {next_->address(), last->address()};  // Asked in this order.
+  const auto reader = connect(*ending_, std::move(options));
+  const VersionRecord record = reader->get({.model = "net", .number = 1}).value();
+  std::array<std::latch, 2> begun{std::latch(1), std::latch(1)};
+  std::array<std::latch, 2> may_end{std::latch(1), std::latch(1)};
+  const auto hold = [&](std::size_t owner) {
+    return [&begun, &may_end, owner]() -> Status {
+      begun[owner].count_down();
+      may_end[owner].wait();
+      return {};
+    };
+  };
+  backend_->before_reads(hold(0));
+  backend->before_reads(hold(1));
+  std::vector<std::byte> out(version.bytes[0].size());
+  const Repository::TensorRead read{.tensor = 0, .out = out};
+  std::jthread reads([&] {
+    const Status status = reader->read(record, std::span(&read, 1));
+    EXPECT_TRUE(status) << status.error().message();
+  });
+  for (std::unique_ptr<RepositoryServer>* const server : {&ending_, &next_}) {
+    const std::size_t owner = server == &ending_ ? 0 : 1;
+    ASSERT_TRUE(came_true([&] { return begun[owner].try_wait(); }));
+    (*server)->fall_silent();
+    may_end[owner].count_down();
+    server->reset();
+  }
+  reads.join();
+  EXPECT_TRUE(out == version.bytes[0]);
 }
 
 }  // namespace
