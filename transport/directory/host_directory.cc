@@ -119,6 +119,10 @@ Result<std::vector<std::string>> HostDirectory::names() const {
   std::vector<std::string> names;
   while (const dirent* item = ::readdir(stream)) {
     if (names.size() >= kFilesMax) break;
+    if (std::string_view(item->d_name).ends_with(host_files::kAsideSuffix)) {
+      host_files::drop_left_aside(::dirfd(stream), item->d_name);
+      continue;
+    }
     names.emplace_back(item->d_name);
   }
   ::closedir(stream);

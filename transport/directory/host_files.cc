@@ -7,11 +7,14 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <limits>
 #include <thread>
 
 #include "core/base/digest.h"
+#include "core/base/env.h"
 #include "core/base/file_io.h"
 #include "core/base/format.h"
 #include "core/base/log.h"
@@ -23,6 +26,8 @@ namespace {
 constexpr std::size_t kNumberBytes = 16;
 /// No honest publisher comes near; a number beyond leaves no room to count on.
 constexpr std::uint64_t kNumberTextMax = std::uint64_t{1} << 62;
+/// A file aside stands for no longer than a call; an older one was left by a process that died.
+constexpr std::chrono::minutes kAsideLeft{1};
 
 void put_le64(std::byte* to, std::uint64_t value) {
   for (int i = 0; i < 8; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
@@ -75,19 +80,26 @@ Status write_whole(int file, const void* data, std::size_t bytes, const std::str
 }
 
 Status replace(int folder, const std::string& name, const std::string& text) {
-  const std::string aside = name + ".new";
-  ::unlinkat(folder, aside.c_str(), 0);
+  // Two processes may serve one address, and replace one file at the same time.
+  const std::string aside = format("{}.{:016x}{}", name, random_u64(system_env()), kAsideSuffix);
   FRESHET_ASSIGN(const FileDescriptor file, open_file(folder, aside, O_WRONLY | O_CREAT | O_EXCL));
-  FRESHET_TRY(write_whole(file.get(), text.data(), text.size(), aside));
+  Status replaced = write_whole(file.get(), text.data(), text.size(), aside);
   // To rename over a file makes ext4 write the new one to its disk at once, while a subscriber waits for the
   // publisher's loop. To exchange the two names writes nothing. No promise outlives the host's end: a record that it
   // left empty is none.
-  if (::renameat2(folder, aside.c_str(), folder, name.c_str(), RENAME_EXCHANGE) == 0) {
-    ::unlinkat(folder, aside.c_str(), 0);
-    return {};
+  if (replaced && ::renameat2(folder, aside.c_str(), folder, name.c_str(), RENAME_EXCHANGE) != 0 &&
+      ::renameat(folder, aside.c_str(), folder, name.c_str()) != 0) {
+    replaced = fail_errno(errno, "rename " + aside);
   }
-  if (::renameat(folder, aside.c_str(), folder, name.c_str()) != 0) return fail_errno(errno, "rename " + aside);
-  return {};
+  ::unlinkat(folder, aside.c_str(), 0);  // The text before, or what failed.
+  return replaced;
+}
+
+void drop_left_aside(int folder, const char* name) {
+  struct stat facts {};
+  const bool is_left = ::fstatat(folder, name, &facts, AT_SYMLINK_NOFOLLOW) == 0 &&
+                       facts.st_mtime < ::time(nullptr) - std::chrono::seconds(kAsideLeft).count();
+  if (is_left) ::unlinkat(folder, name, 0);
 }
 
 Result<bool> try_lock(int file, const std::string& name) {

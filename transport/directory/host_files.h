@@ -21,6 +21,7 @@ inline constexpr std::string_view kEntrySuffix = ".entry";
 inline constexpr std::string_view kCurrentSuffix = ".current";
 inline constexpr std::string_view kServerSuffix = ".server";
 inline constexpr std::string_view kSwapSuffix = ".swap";
+inline constexpr std::string_view kAsideSuffix = ".new";  ///< Of what replaces a file.
 inline constexpr std::size_t kTextBytesMax = 32 * 1024;
 
 /// The last number given and the last incarnation begun.
@@ -36,8 +37,10 @@ Result<std::string> read_file(int file, std::size_t bytes_max, const std::string
 /// The same by name. not_found when there is none.
 Result<std::string> read_named(int folder, const std::string& name, std::size_t bytes_max);
 Status write_whole(int file, const void* data, std::size_t bytes, const std::string& name);
-/// Readers see the old text or the new one.
+/// Readers see the old text or the new one. Of several processes that replace one file, the last one's text stays.
 Status replace(int folder, const std::string& name, const std::string& text);
+/// Removes a file aside whose process died before it could.
+void drop_left_aside(int folder, const char* name);
 
 /// Takes the whole file for this description; false when somebody else has it.
 Result<bool> try_lock(int file, const std::string& name);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "tests/transport/model_fixture.h"
 #include "transport/directory/host_watch.h"
@@ -320,6 +321,33 @@ TEST_F(HostDirectoryTest, NoNameOfAModelIsAnothersFile) {
     if (name == "demo") continue;
     EXPECT_EQ(files(name).size(), each) << name;
   }
+}
+
+TEST_F(HostDirectoryTest, TwoProcessesMayServeOneAddress) {
+  constexpr VersionNumber kRecords = 500;
+  const auto serve = [&](VersionNumber first) {
+    const auto directory = open();
+    for (VersionNumber number = first; number < first + kRecords; ++number) {
+      const Status served =
+          directory->serve("demo", {.address = "tcp://127.0.0.1:7", .number = number}, std::chrono::minutes(1));
+      ASSERT_TRUE(served) << served.error().message();
+      const auto servers = directory->servers("demo");
+      ASSERT_TRUE(servers) << servers.error().message();
+      ASSERT_EQ(servers->size(), 1U) << "one record or the other, never a part of one";
+    }
+  };
+  std::jthread one([&] { serve(1); });
+  std::jthread other([&] { serve(1000); });
+}
+
+TEST_F(HostDirectoryTest, WhatDeadProcessesLeftAsideIsRemoved) {
+  const auto directory = open();
+  for (const char* const name : {"left.new", "young.new"}) write(name, "half a rec");
+  const std::filesystem::path left = folder_.path() + "/left.new";
+  std::filesystem::last_write_time(left, std::filesystem::last_write_time(left) - std::chrono::hours(1));
+  EXPECT_TRUE(directory->list());
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/young.new")) << "its process may live";
 }
 
 TEST_F(HostDirectoryTest, AWatchHearsOfEntries) {
