@@ -7,14 +7,13 @@
 #include "core/base/format.h"
 #include "repo/levels/parity/image.h"
 #include "repo/levels/restart/group_source.h"
+#include "repo/levels/restart/readable.h"
 
 namespace freshet::levels {
 namespace {
 
 /// Of a shard that is copied, asked for before it is written.
 constexpr std::uint64_t kCopyBytesAhead = 8 * kReadBytes;
-/// Given up around a byte that cannot be read: a block of a file system.
-constexpr std::uint64_t kUnreadableBytes = 4096;
 
 }  // namespace
 
@@ -83,21 +82,11 @@ Status GroupLevel::check(const ShardHeader& header, std::span<const StoredPiece>
       format("{} of rank {}", whole_file(header.key, ShardKind::own), ring_.keeps_copy_of)));
 }
 
-/// Halves what cannot be read, so that the readable bytes around come.
 Status GroupLevel::read_kept(const ShardKey& key, std::uint64_t at, MutableBytes out) const {
-  const PlacedRange range{.offset = at, .out = out};
-  const Status read = job_.folders->read_into(key, std::span(&range, 1), ShardKind::copy);
-  if (read) return {};
-  if (read.error().code() == Code::out_of_space || is_no_damage(read.error())) {
-    return read;  // No descriptor was free, say: the bytes are there, and must stay.
-  }
-  if (out.size() <= kUnreadableBytes) {
-    std::ranges::fill(out, std::byte{0});
-    return {};
-  }
-  const std::uint64_t half = out.size() / 2;
-  FRESHET_TRY(read_kept(key, at, out.first(half)));
-  return read_kept(key, at + half, out.subspan(half));
+  return read_readable(at, out, [&](std::uint64_t from, MutableBytes part) {
+    const PlacedRange range{.offset = from, .out = part};
+    return job_.folders->read_into(key, std::span(&range, 1), ShardKind::copy);
+  });
 }
 
 /// A copy that an earlier life made for another shard, or cleaned, has only some of the payload's bytes.

@@ -34,7 +34,7 @@ class GroupLevel final : public LevelWork {
   bool has_bytes_for(const ShardHeader& newest, const Version& store, std::span<const StoredPiece> pieces) const;
   /// check_records(), of a shard of the rank before this one.
   Status check(const ShardHeader& header, std::span<const StoredPiece> pieces) const;
-  /// What the copy here has of the payload; zeros where it cannot be read.
+  /// What the copy here has of the payload; zeros where it cannot be read (read_readable()).
   Status read_kept(const ShardKey& key, std::uint64_t at, MutableBytes out) const;
   Status copy_payload(ShardSource& source, const ShardHeader& newest, const Version& store,
                       std::span<const StoredPiece> pieces, std::uint64_t step);
