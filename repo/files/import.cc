@@ -206,4 +206,25 @@ Result<StagedPut> stage_put(const Repository& repository, const StageRequest& re
   return staged;
 }
 
+Result<StoredPut> stage_and_put(Repository& repository, const StageRequest& request, const ModelFile* file) {
+  FRESHET_ASSIGN(const StagedPut staged, stage_put(repository, request));
+  // From here on the digests tell a changed file.
+  if (file != nullptr) FRESHET_TRY(file->check_unchanged());
+  Result<VersionName> put = repository.put(staged.manifest, staged.bytes_of(), staged.options);
+  if (!put && file != nullptr) {
+    // With the repository's words: they may be that nobody knows whether the version exists.
+    const Status unchanged = file->check_unchanged();
+    const auto both = [&] { return format("{}; {}", unchanged.error().message(), put.error().message()); };
+    if (!unchanged) return fail(unchanged.error().code(), both());
+  }
+  StoredPut stored{.own_bytes = staged.own_bytes, .inherited_bytes = staged.inherited_bytes};
+  FRESHET_ASSIGN(stored.name, std::move(put));
+  if (request.dedup) {
+    FRESHET_ASSIGN(const VersionRecord record, repository.get(stored.name));
+    stored.own_bytes = record.own_bytes;
+    stored.inherited_bytes = record.inherited_bytes;
+  }
+  return stored;
+}
+
 }  // namespace freshet

@@ -2,7 +2,7 @@
 #pragma once
 
 /// Makes a version from a graph, a file of tensors, and the ancestor that the model was transferred from.
-/// `freshet repo put` is this and Repository::put():
+/// `freshet repo put` is stage_and_put():
 ///
 ///     FRESHET_ASSIGN(StagedPut staged, stage_put(repository, {.model = "net", .tensors = file.tensors()}));
 ///     FRESHET_ASSIGN(VersionName name, repository.put(staged.manifest, staged.bytes_of(), staged.options));
@@ -21,6 +21,7 @@
 #include "core/model/graph.h"
 #include "core/model/manifest.h"
 #include "core/model/tensor.h"
+#include "core/safetensors/model_file.h"
 #include "repo/files/version_sheet.h"
 #include "repo/repository.h"
 
@@ -70,6 +71,16 @@ Result<VersionId> draw_version_id();
 /// Errors: invalid_argument (the message names the tensor that is missing, unknown, given twice or of another shape; or
 /// there is neither a graph nor a tensor); not_found for the ancestor.
 Result<StagedPut> stage_put(const Repository& repository, const StageRequest& request);
+
+struct StoredPut {
+  VersionName name;
+  std::uint64_t own_bytes = 0;
+  std::uint64_t inherited_bytes = 0;
+};
+
+/// stage_put() and Repository::put(). `file`, which may be null, has the request's tensors. Errors also: unavailable
+/// when the file changed before all of it was stored.
+Result<StoredPut> stage_and_put(Repository& repository, const StageRequest& request, const ModelFile* file);
 
 /// An exported version: its sheet, and the files beside the sheet.
 struct RestoreRequest {

@@ -17,8 +17,7 @@ inline constexpr std::size_t kBatchLineBytesMax = std::size_t{64} << 20;
 
 /// Opens the weights of a put. An element delta is made of bytes that nobody proves again, so it needs a copy of them.
 Result<ModelFile> open_weights(const std::string& path, bool deltas);
-/// Stages and puts; {"model","version","inherited_bytes","own_bytes"}. `weights`, which may be null, has the request's
-/// tensors: unavailable when the file changed before all of it was stored.
+/// stage_and_put(), as {"model","version","inherited_bytes","own_bytes"}.
 Result<Json> put_one(Repository& repository, const StageRequest& request, const ModelFile* weights);
 std::string text_of_put(const Json& answer);
 

@@ -103,26 +103,11 @@ Result<ModelFile> open_weights(const std::string& path, bool deltas) {
 }
 
 Result<Json> put_one(Repository& repository, const StageRequest& request, const ModelFile* weights) {
-  FRESHET_ASSIGN(const StagedPut staged, stage_put(repository, request));
-  // From here on the digests tell a changed file.
-  if (weights != nullptr) FRESHET_TRY(weights->check_unchanged());
-  const Result<VersionName> stored = repository.put(staged.manifest, staged.bytes_of(), staged.options);
-  if (!stored && weights != nullptr) {
-    // With the repository's words: they may be that nobody knows whether the version exists.
-    const Status unchanged = weights->check_unchanged();
-    const auto both = [&] { return format("{}; {}", unchanged.error().message(), stored.error().message()); };
-    if (!unchanged) return fail(unchanged.error().code(), both());
-  }
-  FRESHET_ASSIGN(const VersionName name, stored);
-  std::uint64_t inherited_bytes = staged.inherited_bytes;
-  std::uint64_t own_bytes = staged.own_bytes;
-  if (request.dedup) {
-    FRESHET_ASSIGN(const VersionRecord record, repository.get(name));
-    inherited_bytes = record.inherited_bytes;
-    own_bytes = record.own_bytes;
-  }
-  return Json{
-      {"model", name.model}, {"version", name.number}, {"inherited_bytes", inherited_bytes}, {"own_bytes", own_bytes}};
+  FRESHET_ASSIGN(const StoredPut stored, stage_and_put(repository, request, weights));
+  return Json{{"model", stored.name.model},
+              {"version", stored.name.number},
+              {"inherited_bytes", stored.inherited_bytes},
+              {"own_bytes", stored.own_bytes}};
 }
 
 std::string text_of_put(const Json& answer) {

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/files/import.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 
 #include "core/base/format.h"
 #include "core/safetensors/safetensors.h"
+#include "repo/backend/backend_wrapper.h"
 #include "tests/repo/world.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr char kTwoLayers[] = R"({"freshet_graph": 1, "layers": [
   {"name": "x", "class": "Input", "config": {"dtype": "f32", "shape": [null, 2]}},
@@ -101,6 +108,47 @@ TEST_F(StagePut, AMappedFileThatChangesIsNotStored) {
       EXPECT_EQ(stored.error().code(), Code::corrupt) << stored.error().message();
     }
     EXPECT_EQ(repository_->models()->size(), stored ? 1u : 0u) << kind;
+  }
+}
+
+/// Calls `before_writes` before it writes tensors.
+class PreparedBackend final : public BackendWrapper {
+ public:
+  PreparedBackend(std::shared_ptr<Backend> inner, std::function<void()> before_writes)
+      : BackendWrapper(std::move(inner)), before_writes_(std::move(before_writes)) {}
+  Result<std::unique_ptr<BlobWriter>> write_blobs() override {
+    before_writes_();
+    return BackendWrapper::write_blobs();
+  }
+
+ private:
+  const std::function<void()> before_writes_;
+};
+
+TEST_F(StagePut, AFileThatChangesWhileItIsPutIsToldByName) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "f.safetensors";
+  const auto change = [&] {
+    std::fstream(path, std::ios::in | std::ios::out | std::ios::ate).seekp(-4, std::ios::end) << 'x';
+    // Its time, where two writes may have the same one.
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  };
+  for (const bool is_staged : {false, true}) {
+    ASSERT_TRUE(write_safetensors(path, two_layers(), {}, false));
+    const auto file = ModelFile::map(path);
+    ASSERT_TRUE(file) << file.error().message();
+    const auto repository = open_or_die(std::make_unique<PreparedBackend>(make_memory_backend(), [&] {
+      if (is_staged) change();
+    }));
+    if (!is_staged) change();
+    const auto stored = stage_and_put(*repository, {.model = "net", .tensors = file->tensors()}, &*file);
+    ASSERT_FALSE(stored) << "after its digests were taken: " << is_staged;
+    EXPECT_EQ(stored.error().code(), Code::unavailable);
+    EXPECT_THAT(stored.error().message(), HasSubstr(path + ": the file changed while it was read"));
+    if (is_staged) {
+      EXPECT_THAT(stored.error().message(), HasSubstr("digest")) << "the repository's own words";
+    }
+    EXPECT_TRUE(repository->models()->empty());
   }
 }
 
