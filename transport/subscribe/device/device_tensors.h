@@ -95,8 +95,8 @@ class DeviceTensors {
   DeviceTensors& operator=(const DeviceTensors&) = delete;
 
   /// Queues copies on `stream`, after which the tensors hold the snapshot's version. Errors:
-  ///   failed_precondition: the model lacks a tensor, or has it in another type or shape, and the message names it; or
-  ///     the device is lost. Nothing was queued.
+  ///   failed_precondition: the model lacks a tensor, or has it in another type or shape, and the message names it; the
+  ///     device is lost; or another part of the program registered a slab with the driver. Nothing was queued.
   ///   invalid_argument: the snapshot is empty.
   ///   what the driver says: some tensors have the version, and is_mixed() is true. The next refresh, of any version,
   ///     completes it.

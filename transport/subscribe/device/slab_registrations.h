@@ -4,10 +4,12 @@
 /// The registrations of mapped slabs with one device. A copy from a registered slab runs at the bus' speed, and the
 /// host does not wait for it.
 ///
-/// A slab is registered once, by the first refresh that copies from it, and for all tables of the device. This costs
-/// the host about 0.2 ms a MiB. The registration ends before the slab is unmapped: the driver would take the pages of
-/// a later mapping at the same address for the old ones. So each registration keeps its mapping, and end_unused() ends
-/// those that nothing else keeps.
+/// A slab is registered once, by the first refresh that copies from it, and for all tables of all devices of this
+/// process: a driver registers memory for all of them, and refuses it to the second that asks. This costs the host
+/// about 0.2 ms a MiB. The registration ends before the slab is unmapped: the driver would take the pages of a later
+/// mapping at the same address for the old ones. So each registration keeps its mapping, and end_unused() ends those
+/// that nothing else keeps. What another part of the program registered may have such old pages, so nothing is copied
+/// from it.
 
 #include <cstddef>
 #include <list>
@@ -28,8 +30,9 @@ class SlabRegistrations {
   explicit SlabRegistrations(std::shared_ptr<gpu::Device> device) : device_(std::move(device)) {}
 
   /// Registers the slab, if it is not registered yet. True: the device reads the slab's memory by its address. False:
-  /// the slab cannot be registered, or another part of this program registered it; the driver then copies as it can.
-  /// The first reason is logged. failed_precondition: the device is lost.
+  /// the slab cannot be registered, and the first reason is logged; or another thread registers it, or ends its
+  /// registration, at this moment. The driver then copies as it can. failed_precondition: the device is lost, or
+  /// another part of this program registered memory of the slab; the next call asks again.
   Result<bool> ensure(const Snapshot::Piece& slab) FRESHET_EXCLUDES(mutex_);
 
   /// Ends the registrations of slabs that nothing else keeps mapped: those of a publisher that has ended. Waits up to
@@ -52,15 +55,15 @@ class SlabRegistrations {
    private:
     const std::shared_ptr<const void> mapping_;
   };
+  class Registered;  ///< A registration, for all devices that use it.
   struct Entry {
     explicit Entry(const Snapshot::Piece& of) : memory(of.memory), share(std::make_shared<Share>(of.mapping)) {}
     Bytes memory;
-    std::shared_ptr<const Share> share;  // The registration has it too.
-    gpu::Registration registration;
-    bool is_registered = false;
+    std::shared_ptr<const Share> share;
+    std::shared_ptr<Registered> registered;  // Null: the slab is not registered.
   };
 
-  Status register_memory(Entry& entry);
+  Result<std::shared_ptr<Registered>> register_memory(const Entry& entry);
   void say_why_not(const Entry& entry, const Error& error) FRESHET_EXCLUDES(mutex_);
 
   const std::shared_ptr<gpu::Device> device_;

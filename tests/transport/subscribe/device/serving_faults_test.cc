@@ -102,20 +102,68 @@ TEST_P(HostServing, TwoDevicesLetGoOfASlabThatNobodyElseKeeps) {
   }));
 }
 
-TEST_P(GpuServing, ASlabThatTheProgramRegisteredIsCopiedFrom) {
+/// A driver registers memory for all devices, and refuses it to the second that asks.
+TEST_P(HostServing, TwoDevicesShareARegistrationWhicheverEndsFirst) {
+  open_host({.seed = seed_, .devices = 2});
+  const auto other = must(platform_->open(host_device_uuid(1)));
+  Trained model(mixed_sizes());
+  publish(model);
+  const Bytes slab = subscriber_->snapshot().pieces().at(0).memory;
+  const auto is_registered = [&] { return must(device_->describe(slab.data())).kind == MemoryKind::pinned; };
+  for (const bool ends_first : {true, false}) {
+    const ServerMemory server = server_of(model);
+    const ServerMemory of_other(*other, model);
+    auto first = bind(server);
+    auto second = must(DeviceTensors::bind(other, of_other.tensors()));
+    const auto registrations = detail::SlabRegistrations::of(other);
+    const Stream stream = must(device_->create_stream());
+    const Stream stream_of_other = must(other->create_stream());
+    must(first->refresh(subscriber_->snapshot(), stream.handle()));
+    must(second->refresh(subscriber_->snapshot(), stream_of_other.handle()));
+    EXPECT_EQ(registrations->count(), subscriber_->snapshot().pieces().size()) << "small tensors are one launch";
+    (ends_first ? first : second) = nullptr;
+    EXPECT_TRUE(is_registered()) << "the other one's copies run";
+    if (first != nullptr) must(first->wait(kPatience));
+    if (second != nullptr) must(second->wait(kPatience));
+    expect_holds(server, model);
+    model.train(ends_first ? 2 : 3);
+    publish(model);
+    if (second != nullptr) {
+      must(second->refresh(subscriber_->snapshot(), stream_of_other.handle()));
+      must(second->wait(kPatience));
+    } else {
+      refresh(first, stream);
+      must(first->wait(kPatience));
+      expect_holds(server, model);
+    }
+    first = nullptr;
+    second = nullptr;
+  }
+  EXPECT_FALSE(is_registered()) << "the last server has ended";
+}
+
+/// The driver may know pages that lay at that address before.
+TEST_P(GpuServing, ASlabThatTheProgramRegisteredIsRefusedUntilItLetsGo) {
   Trained model(mixed_sizes());
   publish(model);
   const auto theirs = framework();
   const Bytes slab = subscriber_->snapshot().pieces().at(0).memory;
-  const Registration registration = must(theirs->register_host(slab.data(), slab.size(), HostAccess::read_only));
+  Registration registration = must(theirs->register_host(slab.data(), slab.size(), HostAccess::read_only));
   const ServerMemory server = server_of(model);
   const auto tensors = bind(server);
   const Stream stream = must(device_->create_stream());
-  const HeardLog log;
+  for (int time = 0; time < 2; ++time) {
+    const auto refused = tensors->refresh(subscriber_->snapshot(), stream.handle());
+    EXPECT_EQ(code_of(refused), "failed_precondition");
+    EXPECT_THAT(words_of(refused), testing::HasSubstr("might read pages that are not the version's"));
+    EXPECT_FALSE(tensors->is_mixed());
+    EXPECT_EQ(tensors->pins(), 0U);
+  }
+  must(registration.end(kPatience));
   refresh(tensors, stream);
   must(tensors->wait(kPatience));
   expect_holds(server, model);
-  EXPECT_EQ(log.count("registered"), 0U);
+  EXPECT_EQ(detail::SlabRegistrations::of(device_)->count(), 1U);
 }
 
 TEST_P(GpuServingProcess, ATrainerMayDieAmidACopy) {
