@@ -336,9 +336,9 @@ class Publisher {
   /// Errors:
   ///   invalid_argument: no tensors, a tensor's size contradicts its spec, duplicate names, an index out of range.
   ///   failed_precondition: names, dtypes or shapes differ from the architecture, and no new one was given.
-  ///   out_of_space: readers hold too much of the arena; or tensors are in a GPU's memory, and two versions before are
-  ///     not sealed yet. This version is skipped and the loop goes on. The next publish captures the changes of this
-  ///     one too.
+  ///   out_of_space: readers hold too much of the arena; or two versions before are not sealed: yet, if tensors are in
+  ///     a GPU's memory, or in half a minute, if that GPU hangs. This version is skipped and the loop goes on. The next
+  ///     publish captures the changes of this one too. timed_out: so with another architecture, and nothing changed.
   ///   Of tensors in a GPU's memory also: unavailable, there is no driver; invalid_argument, an address is not of that
   ///     GPU; failed_precondition, the GPU is lost to this process. Nothing is lost: as after out_of_space.
   Result<PublishReceipt> publish(std::span<const TensorView> tensors, PublishOptions options);

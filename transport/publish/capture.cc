@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/deadline.h"
 #include "core/base/format.h"
 #include "transport/publish/copy_crew.h"
 
@@ -70,16 +71,28 @@ void Capture::on_slab(const std::shared_ptr<Slab>& slab) {
 /// A GPU's copies complete when the training step has come as far: the loop would wait for its own device.
 Status Capture::take_turn(std::span<const TensorView> tensors) {
   const bool may_wait = std::ranges::none_of(tensors, is_on_device);
-  if (may_wait) sealer_.wait_for_turn();
-  if (may_wait || sealer_.has_turn()) return {};
+  if (sealer_.wait_for_turn(may_wait ? options_.wait_at_most : Duration::zero())) return {};
   return fail(Code::out_of_space,
-              "capture: two versions before this one are not sealed yet, and the loop does not wait for its GPU; the "
-              "next publish takes the changes along");
+              format("capture: two versions before this one are not sealed {}; the next publish "
+                     "takes the changes along",
+                     may_wait ? "in time, as when a GPU hangs" : "yet, and the loop does not wait for its GPU"));
+}
+
+/// Of one copier, later copies come later; the copies before may be another's.
+Status Capture::wait_for_copies() const {
+  const Time deadline = deadline_in(options_.wait_at_most);
+  for (const auto& copies : open_->copies) {
+    if (copies->wait_until(deadline)) continue;
+    return fail(Code::out_of_space,
+                "an earlier copy of a tensor did not end in time, as when a GPU hangs; the next publish takes the "
+                "changes along");
+  }
+  return {};
 }
 
 Status Capture::prepare(const Architecture& architecture) {
   abandon();
-  sealer_.wait_idle();
+  FRESHET_TRY(sealer_.wait_idle(options_.wait_at_most));
   std::vector<std::uint64_t> sizes;
   for (const TensorSpec& spec : architecture.tensors()) sizes.push_back(spec.bytes());
   if (std::ranges::all_of(sizes, [](std::uint64_t bytes) { return bytes == 0; })) {
@@ -124,16 +137,14 @@ Result<Capture::Receipt> Capture::add(std::span<const TensorView> tensors, std::
     is_host_again = is_host_again || (open_->segment_of[tensor] && !is_on_device(tensors[tensor]));
     wants.push_back({.tensor = tensor, .bytes = tensor_bytes_[tensor], .segment = open_->segment_of[tensor]});
   }
-  if (auto status = find_segments(wants); !status) {
+  Status status = is_host_again ? wait_for_copies() : Status();
+  if (status) status = find_segments(wants);
+  if (!status) {
     std::erase_if(wants, [&](const Want& want) { return open_->segment_of[want.tensor].has_value(); });
     for (const Want& want : wants) missed_[want.tensor] = true;
     arena_.abandon(wants);
     abandon();
     return fail(std::move(status.error()).with_context("capture"));
-  }
-  // Of one copier, later copies come later; the copy before may have been the other's.
-  if (is_host_again) {
-    for (const auto& copies : open_->copies) copies->wait();
   }
   auto issued = issue(tensors, wants, DeviceArena::Segments(wants.size()), open_->copies);
   for (const Want& want : wants) open_->segment_of[want.tensor] = want.segment;

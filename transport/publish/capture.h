@@ -62,7 +62,8 @@ class Capture {
     bool lock_memory = true;
     bool huge_pages = false;
     DeviceMemory device_memory = {};
-    std::size_t helpers = kHelpersByProcessors;  ///< Threads that copy beside the caller's.
+    std::size_t helpers = kHelpersByProcessors;        ///< Threads that copy beside the caller's.
+    Duration wait_at_most = std::chrono::seconds(30);  ///< For captures before, of which a GPU may not end the copies.
   };
   static constexpr std::size_t kHelpersByProcessors =
       ~std::size_t{0};  ///< One for every four processors, three at most.
@@ -114,8 +115,8 @@ class Capture {
   ~Capture();
 
   /// Creates and touches the memory for one copy of a model of this architecture. Called again with another one, the
-  /// next capture takes every tensor. Waits for the captures taken before. out_of_space when the memory or the limit
-  /// does not suffice for one copy.
+  /// next capture takes every tensor. Waits for the captures taken before: timed_out. out_of_space when the memory or
+  /// the limit does not suffice for one copy.
   Status prepare(const Architecture& architecture);
 
   /// The last version's digests, when training resumes: the first capture counts as changed what differs from them.
@@ -141,7 +142,8 @@ class Capture {
   ///
   /// Errors: failed_precondition (not prepared, another number of tensors); invalid_argument (an index out of range, a
   /// tensor whose size is not the architecture's); out_of_space (nothing was captured; what should have been is
-  /// captured by the next call; so when tensors lie in a GPU's memory, and two captures are not sealed yet); those of
+  /// captured by the next call; so when two captures before are not sealed: yet, if tensors lie in a GPU's memory, or
+  /// in Options::wait_at_most); those of
   /// the copiers (what should have been captured is captured by the next call).
   Result<Receipt> capture(const Request& request);
 
@@ -181,6 +183,7 @@ class Capture {
   Capture(Options options, Hooks hooks, std::unique_ptr<TensorCopier> copier,
           std::unique_ptr<TensorCopier> device_copier);
   Status take_turn(std::span<const TensorView> tensors);
+  Status wait_for_copies() const;
   void on_slab(const std::shared_ptr<Slab>& slab);
   Status check(std::span<const TensorView> tensors) const;
   Status check_indices(std::span<const std::uint32_t> indices) const;

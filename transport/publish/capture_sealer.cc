@@ -22,8 +22,23 @@ void add_segments_of(const CapturedTensor& tensor, std::vector<SegmentIndex>& to
 void IssuedCopies::complete(TensorCopier::Copied copied) {
   FRESHET_CHECK(!is_complete() && (!copied || copied->digests.empty() || copied->digests.size() == tensors.size()));
   copied_ = std::move(copied);
-  complete_.store(true, std::memory_order_release);
-  complete_.notify_all();
+  {
+    MutexLock lock(mutex_);
+    complete_.store(true, std::memory_order_release);
+  }
+  completed_.notify_all();
+}
+
+void IssuedCopies::wait() const {
+  MutexLock lock(mutex_);
+  while (!is_complete()) completed_.wait(mutex_);
+}
+
+bool IssuedCopies::wait_until(Time deadline) const {
+  MutexLock lock(mutex_);
+  while (!is_complete() && completed_.wait_until(mutex_, deadline)) {
+  }
+  return is_complete();
 }
 
 CaptureSealer::CaptureSealer(SlabArena& arena, SlabArena& on_device, SegmentPairs& pairs, TensorCopier* bringer,
@@ -59,13 +74,11 @@ void CaptureSealer::resume_from(const std::vector<Digest>& digests) {
   for (std::size_t tensor = 0; tensor < digests.size(); ++tensor) last_[tensor].digest = digests[tensor];
 }
 
-void CaptureSealer::wait_for_turn() {
+bool CaptureSealer::wait_for_turn(Duration at_most) {
+  const Time deadline = deadline_in(at_most);
   MutexLock lock(mutex_);
-  while (jobs_.size() >= kJobsMax) changed_.wait(mutex_);
-}
-
-bool CaptureSealer::has_turn() const {
-  MutexLock lock(mutex_);
+  while (jobs_.size() >= kJobsMax && changed_.wait_until(mutex_, deadline)) {
+  }
   return jobs_.size() < kJobsMax;
 }
 
@@ -114,11 +127,6 @@ std::vector<std::uint64_t> CaptureSealer::drop_unbegun() {
   }
   changed_.notify_all();
   return dropped;
-}
-
-void CaptureSealer::wait_idle() {
-  MutexLock lock(mutex_);
-  while (!jobs_.empty()) changed_.wait(mutex_);
 }
 
 void CaptureSealer::work() {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/clock.h"
 #include "core/base/digest.h"
 #include "core/base/mutex.h"
 #include "transport/arena/slab_arena.h"
@@ -58,7 +59,10 @@ class IssuedCopies {
   /// Once.
   void complete(TensorCopier::Copied copied);
   bool is_complete() const { return complete_.load(std::memory_order_acquire); }
-  void wait() const { complete_.wait(false, std::memory_order_acquire); }
+  /// For the sealer: each copier completes what was issued, at its end at the latest.
+  void wait() const FRESHET_EXCLUDES(mutex_);
+  /// False: the copies are not complete then.
+  bool wait_until(Time deadline) const FRESHET_EXCLUDES(mutex_);
 
   std::vector<CapturedTensor> tensors;
   /// They end in device memory where a tensor has a segment there, and its segment in host memory is still empty.
@@ -69,6 +73,8 @@ class IssuedCopies {
  private:
   TensorCopier::Copied copied_;
   std::atomic<bool> complete_{false};
+  mutable Mutex mutex_;
+  mutable CondVar completed_;
 };
 
 class CaptureSealer {
@@ -105,10 +111,8 @@ class CaptureSealer {
   /// The digests that the first capture is compared with. REQUIRES: nothing was pushed since begin_architecture().
   void resume_from(const std::vector<Digest>& digests);
 
-  /// Waits while two jobs are unfinished.
-  void wait_for_turn();
-  /// Whether wait_for_turn() would not wait.
-  bool has_turn() const;
+  /// Waits while two jobs are unfinished. False: they are so at the end of that time.
+  bool wait_for_turn(Duration at_most);
   void push(Job job);
   /// The tensors of which a copy failed, ascending. Captures that do not have all of them fail as well.
   std::vector<std::uint32_t> lost() const;
@@ -116,7 +120,6 @@ class CaptureSealer {
   /// Drops all jobs but the one that is being worked on, and returns their tickets, ascending. Their segments are
   /// nobody's any more: for the end of the arena.
   std::vector<std::uint64_t> drop_unbegun();
-  void wait_idle();
 
  private:
   /// The last capture that was settled, by tensor.

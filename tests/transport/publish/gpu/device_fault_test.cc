@@ -291,6 +291,51 @@ TEST_P(DeviceFaults, AnArenaStaysMappedWhileCopiesRunOn) {
   EXPECT_TRUE(outlives_its_capture(true));
 }
 
+/// What comes from host memory waits for the versions before, and they for the GPU.
+TEST_P(DeviceFaults, NothingWaitsForEverForAGpuThatHangs) {
+  DeviceModel model(trainer_, {5000, 77});
+  const auto views = model.views({});
+  std::vector<TensorSpec> specs;
+  for (const TensorView& view : views) specs.push_back(view.spec);
+  const auto architecture = must(Architecture::guess_chain(specs));
+  std::vector<SealedCapture> sealed;
+  const auto capture =
+      must(Capture::open({.name = "test", .lock_memory = false, .wait_at_most = std::chrono::milliseconds(1)},
+                         {.on_sealed =
+                              [&](SealedCapture one) {
+                                sealed.push_back(std::move(one));
+                                return true;
+                              }},
+                         /*copier=*/nullptr, std::make_unique<DeviceCopier>(platform_)));
+  must(capture->prepare(*architecture));
+  model.write({}, 1);
+  const Values values = {seeded_bytes(5000, 5), seeded_bytes(77, 6)};
+  auto of_host = views;
+  for (std::size_t i = 0; i < of_host.size(); ++i) {
+    of_host[i].data = values[i];
+    of_host[i].place = {};
+  }
+  hold(true);
+  must(capture->begin(views));
+  must(capture->add(views, std::vector<std::uint32_t>{0}));
+  const auto again = capture->add(of_host, std::vector<std::uint32_t>{0, 1});
+  EXPECT_EQ(code_of(again), "out_of_space");
+  EXPECT_THAT(words_of(again), HasSubstr("an earlier copy of a tensor did not end in time"));
+  EXPECT_FALSE(capture->is_open());
+  must(capture->capture({.ticket = 1, .tensors = views}));
+  const auto refused = capture->capture({.ticket = 2, .tensors = of_host});
+  EXPECT_EQ(code_of(refused), "out_of_space");
+  EXPECT_THAT(words_of(refused), HasSubstr("not sealed in time, as when a GPU hangs"));
+  EXPECT_EQ(code_of(capture->prepare(*architecture)), "timed_out");
+  hold(false);
+  must(capture->wait_idle(kPatience));
+  must(capture->capture({.ticket = 3, .tensors = of_host, .kind = Capture::Kind::only}));
+  must(capture->wait_idle(kPatience));
+  ASSERT_EQ(sealed.size(), 2U);
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(sealed.back().digests[i], digest_of(values[i])) << i;
+  finish({});
+}
+
 TEST_P(DeviceFaults, ASlabThatAnotherPartOfTheProgramRegisteredIsRefused) {
   DeviceModel model(trainer_, {5000});
   const auto views = model.views({});
