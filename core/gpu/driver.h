@@ -181,6 +181,25 @@ struct Functions {
 #undef FRESHET_DRIVER_POINTER
 };
 
+/// While it lives, the thread's calls do not spoil a CUDA graph that some thread captures in the global mode, a
+/// framework's default: none of our calls is for such a graph, unless the stream that it names is captured. One thread.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Functions& calls)
+      : calls_(calls), answer_(calls.cuThreadExchangeStreamCaptureMode(&mode_)) {}
+  ~RelaxedCapture() {
+    if (answer_ == kSuccess) (void)calls_.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  Answer answer() const { return answer_; }
+
+ private:
+  const Functions& calls_;
+  unsigned int mode_ = kCaptureModeRelaxed;  ///< The call puts the thread's own mode here.
+  const Answer answer_;
+};
+
 /// An opened driver. Immutable. The library stays loaded until the process ends: the driver has threads of its own.
 struct Driver {
   Functions calls;

@@ -69,25 +69,6 @@ Result<DeviceInfo> info_of(const Driver& nvidia, driver::Ordinal device) {
   return info;
 }
 
-/// While it lives, the thread's calls do not spoil a CUDA graph that some thread captures in the global mode, a
-/// framework's default: none of our calls is for such a graph, unless the stream that it names is captured.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const Driver& nvidia)
-      : nvidia_(nvidia), answer_(nvidia.calls.cuThreadExchangeStreamCaptureMode(&mode_)) {}
-  ~RelaxedCapture() {
-    if (answer_ == driver::kSuccess) (void)nvidia_.calls.cuThreadExchangeStreamCaptureMode(&mode_);
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-  Answer answer() const { return answer_; }
-
- private:
-  const Driver& nvidia_;
-  unsigned int mode_ = driver::kCaptureModeRelaxed;  ///< The call puts the thread's own mode here.
-  const Answer answer_;
-};
-
 class DriverEngine final : public Engine {
  public:
   static Result<std::unique_ptr<Engine>> open(const std::shared_ptr<const Driver>& nvidia, driver::Ordinal device) {
@@ -105,7 +86,7 @@ class DriverEngine final : public Engine {
     if (granularity == 0) return fail(Code::unsupported, "cuMemGetAllocationGranularity: 0 bytes");
     info.granularity = granularity;
     driver::Context context = nullptr;
-    const RelaxedCapture relaxed(*nvidia);
+    const driver::RelaxedCapture relaxed(nvidia->calls);
     FRESHET_TRY_DRIVER(*nvidia, cuDevicePrimaryCtxRetain, (&context, device));
     return std::unique_ptr<Engine>(new DriverEngine(nvidia, device, context, std::move(info)));
   }
@@ -113,7 +94,7 @@ class DriverEngine final : public Engine {
   ~DriverEngine() override {
     // A lost context answers with its error; there is nobody left to tell.
     if (module_ != nullptr) (void)unload();
-    const RelaxedCapture relaxed(*nvidia_);
+    const driver::RelaxedCapture relaxed(nvidia_->calls);
     (void)nvidia_->calls.cuDevicePrimaryCtxRelease_v2(device_);
   }
 
@@ -298,7 +279,7 @@ class DriverEngine final : public Engine {
   /// were.
   template <typename Call>
   Status in_context(std::string_view name, Call call) {
-    const RelaxedCapture relaxed(*nvidia_);
+    const driver::RelaxedCapture relaxed(nvidia_->calls);
     Answer answer = relaxed.answer();
     if (answer == driver::kSuccess) answer = nvidia_->calls.cuCtxPushCurrent_v2(context_);
     if (answer == driver::kSuccess) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collective over NCCL: its functions with prototypes of our own, as core/gpu/driver.h has those of the driver.
+// The collective over NCCL.
 
 #include <dlfcn.h>
 
 #include <chrono>
-#include <climits>
 #include <utility>
 
 #include "core/base/format.h"
@@ -12,65 +11,18 @@
 #include "core/gpu/collective.h"
 #include "core/gpu/device.h"
 #include "core/gpu/driver.h"
+#include "core/gpu/nccl.h"
 
 namespace freshet::gpu {
 namespace {
 
-using NcclAnswer = int;                             // ncclResult_t
-using NcclObject = struct NcclCommunicatorObject*;  // ncclComm_t
-
-constexpr NcclAnswer kNcclSuccess = 0;
-constexpr NcclAnswer kNcclInProgress = 7;
-constexpr int kNcclBytes = 1;  // ncclUint8
-constexpr int kNcclVersionMin = 22300;
-constexpr int kNcclBlocksMax = 8;
-
-struct NcclId {
-  std::array<std::byte, 128> bytes;
-};
-
-/// ncclConfig_t as version 2.17 had it. A later library takes its size and version, and has its own values for what
-/// was appended since.
-struct NcclConfig {
-  std::size_t size = sizeof(NcclConfig);
-  unsigned int magic = 0xcafebeef;
-  unsigned int version = 21700;
-  int blocking = 0;
-  int cga_cluster_size = INT_MIN;  // INT_MIN and null: the library's own value.
-  int blocks_min = INT_MIN;
-  int blocks_max = kNcclBlocksMax;
-  const char* net_name = nullptr;
-};
-
-// clang-format off
-#define FRESHET_NCCL_FUNCTIONS(X)                                                                                      \
-  X(ncclGetVersion, (int* version))                                                                                    \
-  X(ncclGetUniqueId, (NcclId * id))                                                                                    \
-  X(ncclCommInitRankConfig, (NcclObject * made, int ranks, NcclId id, int rank, NcclConfig* config))                   \
-  X(ncclCommGetAsyncError, (NcclObject communicator, NcclAnswer* answer))                                              \
-  X(ncclCommAbort, (NcclObject communicator))                                                                          \
-  X(ncclBroadcast, (const void* from, void* to, std::size_t count, int type, int root, NcclObject communicator,        \
-                    void* stream))                                                                                     \
-  X(ncclSend, (const void* from, std::size_t count, int type, int rank, NcclObject communicator, void* stream))        \
-  X(ncclRecv, (void* to, std::size_t count, int type, int rank, NcclObject communicator, void* stream))
-// clang-format on
-
-/// Immutable. The library stays loaded until the process ends: it has threads of its own.
-struct NcclLibrary {
-#define FRESHET_NCCL_POINTER(name, parameters) NcclAnswer(*name) parameters = nullptr;
-  FRESHET_NCCL_FUNCTIONS(FRESHET_NCCL_POINTER)
-#undef FRESHET_NCCL_POINTER
-  const char* (*ncclGetErrorString)(NcclAnswer answer) = nullptr;
-  int version = 0;
-};
-
-Result<NcclLibrary> load_nccl(const std::string& name) {
+Result<nccl::Library> load_nccl(const std::string& name) {
   void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     const char* const why = ::dlerror();
     return fail(Code::unavailable, format("open NCCL: no {} here ({})", name, why == nullptr ? "" : why));
   }
-  NcclLibrary library;
+  nccl::Library library;
 #define FRESHET_NCCL_RESOLVE(function, ...)                                                                \
   library.function = reinterpret_cast<decltype(library.function)>(::dlsym(handle, #function));             \
   if (library.function == nullptr) {                                                                       \
@@ -80,32 +32,35 @@ Result<NcclLibrary> load_nccl(const std::string& name) {
   FRESHET_NCCL_FUNCTIONS(FRESHET_NCCL_RESOLVE)
   FRESHET_NCCL_RESOLVE(ncclGetErrorString)
 #undef FRESHET_NCCL_RESOLVE
-  if (library.ncclGetVersion(&library.version) != kNcclSuccess || library.version < kNcclVersionMin) {
+  if (library.ncclGetVersion(&library.version) != nccl::kSuccess || library.version < nccl::kVersionMin) {
     return fail(Code::unavailable,
                 format("open NCCL: {} has version {}; Freshet needs 2.23 or later (22300)", name, library.version));
   }
   return library;
 }
 
-Status nccl_status(const NcclLibrary& nccl, std::string_view call, NcclAnswer answer) {
-  if (answer == kNcclSuccess || answer == kNcclInProgress) return {};
-  return fail(Code::unavailable, format("{}: {}", call, shown(nccl.ncclGetErrorString(answer))));
+Status nccl_status(const nccl::Library& library, std::string_view call, nccl::Answer answer) {
+  if (answer == nccl::kSuccess || answer == nccl::kInProgress) return {};
+  return fail(Code::unavailable, format("{}: {}", call, shown(library.ncclGetErrorString(answer))));
 }
 
 /// What all communicators share. Immutable.
 struct NcclWorld {
-  NcclLibrary nccl;
+  nccl::Library library;
   driver::Driver driver;
   driver::Ordinal ordinal = 0;
   driver::Context context = nullptr;  ///< The device's primary one, which `device` keeps.
   std::shared_ptr<Device> device;
 };
 
-/// While it lives, NCCL's calls of this thread are for the device.
+/// While it lives, NCCL's calls of this thread are for the device, and spoil no CUDA graph. NCCL's own threads keep
+/// their own mode.
 class NcclContext {
  public:
   explicit NcclContext(const NcclWorld& world)
-      : world_(world), pushed_(world.driver.calls.cuCtxPushCurrent_v2(world.context) == driver::kSuccess) {}
+      : world_(world),
+        relaxed_(world.driver.calls),
+        pushed_(world.driver.calls.cuCtxPushCurrent_v2(world.context) == driver::kSuccess) {}
   ~NcclContext() {
     driver::Context popped = nullptr;
     if (pushed_) (void)world_.driver.calls.cuCtxPopCurrent_v2(&popped);
@@ -115,6 +70,7 @@ class NcclContext {
 
  private:
   const NcclWorld& world_;
+  const driver::RelaxedCapture relaxed_;
   const bool pushed_;
 };
 
@@ -129,27 +85,27 @@ class NcclCommunicator final : public Communicator {
     FRESHET_ASSIGN(stream_, world_->device->create_stream());
     FRESHET_ASSIGN(event_, world_->device->create_event());
     FRESHET_ASSIGN(staging_, world_->device->allocate(kCollectiveBytesMax));
-    NcclConfig config;
+    nccl::Config config;
     const NcclContext context(*world_);
     return nccl_status(
-        world_->nccl, "ncclCommInitRankConfig",
-        world_->nccl.ncclCommInitRankConfig(&object_, seat.ranks, NcclId{seat.id.bytes}, seat.rank, &config));
+        world_->library, "ncclCommInitRankConfig",
+        world_->library.ncclCommInitRankConfig(&object_, seat.ranks, nccl::Id{seat.id.bytes}, seat.rank, &config));
   }
 
   Status broadcast(MutableBytes bytes) override {
     return begin("ncclBroadcast", bytes, rank_ == 0 ? Way::out : Way::in, [&] {
-      return world_->nccl.ncclBroadcast(staging_.address(), staging_.address(), bytes.size(), kNcclBytes, 0, object_,
-                                        stream());
+      return world_->library.ncclBroadcast(staging_.address(), staging_.address(), bytes.size(), nccl::kBytes, 0,
+                                           object_, stream());
     });
   }
   Status send(Bytes bytes, int rank) override {
     return begin("ncclSend", {const_cast<std::byte*>(bytes.data()), bytes.size()}, Way::out, [&] {
-      return world_->nccl.ncclSend(staging_.address(), bytes.size(), kNcclBytes, rank, object_, stream());
+      return world_->library.ncclSend(staging_.address(), bytes.size(), nccl::kBytes, rank, object_, stream());
     });
   }
   Status receive(MutableBytes bytes, int rank) override {
     return begin("ncclRecv", bytes, Way::in, [&] {
-      return world_->nccl.ncclRecv(staging_.address(), bytes.size(), kNcclBytes, rank, object_, stream());
+      return world_->library.ncclRecv(staging_.address(), bytes.size(), nccl::kBytes, rank, object_, stream());
     });
   }
 
@@ -160,15 +116,15 @@ class NcclCommunicator final : public Communicator {
       if (is_done) return copy_back();
     }
     // Also while the call runs: it tells of a peer whose connection broke.
-    NcclAnswer answer = kNcclSuccess;
+    nccl::Answer answer = nccl::kSuccess;
     {
       const NcclContext context(*world_);
-      FRESHET_TRY(
-          nccl_status(world_->nccl, "ncclCommGetAsyncError", world_->nccl.ncclCommGetAsyncError(object_, &answer)));
+      FRESHET_TRY(nccl_status(world_->library, "ncclCommGetAsyncError",
+                              world_->library.ncclCommGetAsyncError(object_, &answer)));
     }
-    FRESHET_TRY(nccl_status(world_->nccl, "NCCL", answer));
+    FRESHET_TRY(nccl_status(world_->library, "NCCL", answer));
     // Before NCCL says that it is not in progress, the stream may not have the call.
-    if (is_queued_ || answer == kNcclInProgress) return false;
+    if (is_queued_ || answer == nccl::kInProgress) return false;
     FRESHET_TRY(world_->device->record(event_, stream_.handle()));
     is_queued_ = true;
     FRESHET_ASSIGN(const bool is_done, world_->device->is_done(event_));
@@ -178,7 +134,7 @@ class NcclCommunicator final : public Communicator {
   void abort() override {
     if (object_ == nullptr) return;
     const NcclContext context(*world_);
-    (void)world_->nccl.ncclCommAbort(std::exchange(object_, nullptr));
+    (void)world_->library.ncclCommAbort(std::exchange(object_, nullptr));
     // The copy back, if there is one, still writes the caller's bytes.
     (void)world_->device->record(event_, stream_.handle());
     (void)world_->device->wait(event_, std::chrono::seconds(10));
@@ -187,7 +143,7 @@ class NcclCommunicator final : public Communicator {
  private:
   enum class Way : std::uint8_t { in, out };
 
-  void* stream() const { return stream_.handle().native; }
+  driver::StreamObject stream() const { return static_cast<driver::StreamObject>(stream_.handle().native); }
 
   /// What was received, once. When the call has ended, and no earlier: a copy to memory that the driver does not know
   /// returns when the stream has come to it, and a call whose peer died never ends by itself. Whether all is there.
@@ -208,7 +164,7 @@ class NcclCommunicator final : public Communicator {
       FRESHET_TRY(world_->device->copy(stream_.handle(), staging_.address(), bytes.data(), bytes.size()));
     }
     const NcclContext context(*world_);
-    return nccl_status(world_->nccl, name, call());
+    return nccl_status(world_->library, name, call());
   }
 
   const std::shared_ptr<const NcclWorld> world_;
@@ -216,7 +172,7 @@ class NcclCommunicator final : public Communicator {
   Memory staging_;
   Stream stream_;
   Event event_;
-  NcclObject object_ = nullptr;
+  nccl::Object object_ = nullptr;
   MutableBytes received_;   ///< Where the staged bytes go, once they are there.
   bool is_queued_ = false;  ///< The stream has the call, and the event is behind it.
 };
@@ -227,9 +183,9 @@ class NcclCollective final : public Collective {
   ~NcclCollective() override = default;
 
   Result<CollectiveId> make_id() override {
-    NcclId id{};
+    nccl::Id id{};
     const NcclContext context(*world_);
-    FRESHET_TRY(nccl_status(world_->nccl, "ncclGetUniqueId", world_->nccl.ncclGetUniqueId(&id)));
+    FRESHET_TRY(nccl_status(world_->library, "ncclGetUniqueId", world_->library.ncclGetUniqueId(&id)));
     return CollectiveId{id.bytes};
   }
   Result<std::unique_ptr<Communicator>> join(const CollectiveSeat& seat) override {
@@ -245,13 +201,13 @@ class NcclCollective final : public Collective {
 }  // namespace
 
 Result<std::string> nccl_version(const std::string& library) {
-  FRESHET_ASSIGN(const NcclLibrary nccl, load_nccl(library));
-  return format("NCCL {}.{}.{}", nccl.version / 10000, nccl.version % 10000 / 100, nccl.version % 100);
+  FRESHET_ASSIGN(const nccl::Library opened, load_nccl(library));
+  return format("NCCL {}.{}.{}", opened.version / 10000, opened.version % 10000 / 100, opened.version % 100);
 }
 
 Result<std::shared_ptr<Collective>> open_nccl() {
   auto world = std::make_shared<NcclWorld>();
-  FRESHET_ASSIGN(world->nccl, load_nccl("libnccl.so.2"));
+  FRESHET_ASSIGN(world->library, load_nccl("libnccl.so.2"));
   FRESHET_ASSIGN(world->driver, driver::open_driver());
   FRESHET_ASSIGN(const auto platform, open_driver_platform());
   FRESHET_ASSIGN(const auto devices, platform->devices());

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "core/gpu/device.h"
 
 namespace freshet::gpu {
@@ -83,6 +85,27 @@ TEST(GpuDriverTable, AnErrorWithoutADriversWordsHasItsNumber) {
   const Error error = driver::fail_answer({}, "cuMemCreate", 2).value();
   EXPECT_EQ(error.message(), "cuMemCreate: answer 2: the driver has no words for it");
   EXPECT_EQ(error.code(), Code::out_of_space);
+}
+
+/// A thread that captures a graph itself goes on in its own mode.
+TEST(GpuDriverTable, TheThreadsCaptureModeComesBack) {
+  static unsigned int mode = 0;
+  static driver::Answer answer = driver::kSuccess;
+  driver::Functions calls;
+  calls.cuThreadExchangeStreamCaptureMode = [](unsigned int* given) {
+    if (answer == driver::kSuccess) std::swap(*given, mode);
+    return answer;
+  };
+  {
+    const driver::RelaxedCapture outer(calls);
+    EXPECT_EQ(mode, driver::kCaptureModeRelaxed);
+    const driver::RelaxedCapture inner(calls);
+    EXPECT_EQ(mode, driver::kCaptureModeRelaxed);
+  }
+  EXPECT_EQ(mode, 0U);
+  answer = driver::kDeinitialized;
+  EXPECT_EQ(driver::RelaxedCapture(calls).answer(), driver::kDeinitialized);
+  EXPECT_EQ(mode, 0U);
 }
 
 TEST(GpuDriverTable, AMachineWithoutADriverSaysWhy) {
