@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine that calls the NVIDIA driver, and its platform.
 
+#include <fcntl.h>
+
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <map>
 
@@ -148,7 +151,11 @@ class DriverEngine final : public Engine {
     FRESHET_TRY(in_context("cuMemExportToShareableHandle", [&] {
       return nvidia_->calls.cuMemExportToShareableHandle(&descriptor, block.native, driver::kHandleTypeDescriptor, 0);
     }));
-    return FileDescriptor(descriptor);
+    FileDescriptor exported(descriptor);
+    // A program that this process starts would keep the memory, and could write it.
+    if (::fcntl(descriptor, F_SETFD, FD_CLOEXEC) != 0)
+      return fail_errno(errno, "close the slab's descriptor in children");
+    return exported;
   }
 
   Result<Block> import_block(FileDescriptor descriptor, std::uint64_t bytes) override {

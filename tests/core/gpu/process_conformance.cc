@@ -123,6 +123,13 @@ TEST_P(GpuConformance, ImportedMemoryIsReadOnly) {
   expect_bytes(memory.address(), memory.bytes(), 9);
 }
 
+/// A program that this process starts would keep the memory for as long as it runs.
+TEST_P(GpuConformance, AnExportedDescriptorIsNotInherited) {
+  const Memory memory = filled(1000, 1);
+  const FileDescriptor descriptor = must(device_->export_slab(memory));
+  EXPECT_EQ(::fcntl(descriptor.get(), F_GETFD), FD_CLOEXEC);
+}
+
 TEST_P(GpuConformance, OnlyItsOwnDeviceExportsMemory) {
   const Memory memory = filled(1000, 1);
   EXPECT_EQ(code_of(framework()->export_slab(memory)), "invalid_argument");
