@@ -20,7 +20,9 @@ constexpr std::uint64_t kHostPageUnit = 4096;
 
 Result<std::unique_ptr<HostPages>> HostPages::make(Device& device, std::uint64_t bytes) {
   const std::uint64_t whole = (std::max(bytes, kHostPagesMin) + kHostPageUnit - 1) / kHostPageUnit * kHostPageUnit;
-  void* const mapped = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Shared: after a fork of the process, on an older kernel, the next write to a private page goes to another page than
+  // the device's.
+  void* const mapped = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return fail_errno(errno, format("map {} bytes for a device's tables", whole));
   const std::shared_ptr<std::byte> owner(static_cast<std::byte*>(mapped),
                                          [whole](std::byte* begin) { ::munmap(begin, whole); });

@@ -2,6 +2,8 @@
 #include "core/gpu/host_pages.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <map>
 
@@ -27,6 +29,22 @@ TEST(HostPagePool, SizesThatGrowLeaveLittleBehind) {
   std::uint64_t all = 0;
   for (const auto& [begin, bytes] : registered) all += bytes;
   EXPECT_LE(all, std::uint64_t{64} << 20);
+}
+
+/// The device keeps the page that it was told of; a private page would be another one at the first write after a fork.
+TEST(HostPages, AForkMovesNoPageAwayFromTheDevice) {
+  HostPlatform platform({.seed = 1, .devices = 1});
+  const auto device = must(platform.open(host_device_uuid(0)));
+  const auto pages = must(HostPages::make(*device, 100));
+  *pages->begin() = std::byte{1};
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    *pages->begin() = std::byte{2};
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(*pages->begin(), std::byte{2});
 }
 
 }  // namespace
