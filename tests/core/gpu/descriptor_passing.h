@@ -14,6 +14,9 @@
 
 namespace freshet::gpu {
 
+/// What a rank of a collective sends to a gpu_peer.
+inline constexpr std::uint64_t kCollectivePeerBytes = (1 << 20) + 5;
+
 /// Without a descriptor when it is -1. False when the other side is gone.
 inline bool send_descriptor(int socket, int descriptor, std::uint64_t word) {
   iovec part{.iov_base = &word, .iov_len = sizeof word};

@@ -5,9 +5,13 @@
 //   ROLE    export  makes a slab with bytes of seed 9, passes it over the socket, lives until it is killed
 //           import  maps the slab that comes over the socket, says whether its bytes are those of seed 9, lives on
 //           stick   makes the context stuck, and prints what each call says then; needs no socket (-)
+//           nccl    joins as rank 1 of 2 by the id that comes over the socket, says whether it receives the bytes of
+//           seed
+//                   9, lives on
 //   ENGINE  host or driver
 // Prints "FAILED: reason" and exits with 1 when something else happens.
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -17,6 +21,7 @@
 #include <string>
 
 #include "core/base/log.h"
+#include "core/gpu/collective.h"
 #include "core/gpu/host_device.h"
 #include "tests/core/gpu/descriptor_passing.h"
 #include "tests/support/seeded_bytes.h"
@@ -95,9 +100,28 @@ void stick(Platform& platform, const std::shared_ptr<Device>& device) {
   say("end");
 }
 
+void receive_by_nccl(int socket) {
+  CollectiveSeat seat{.id = {}, .ranks = 2, .rank = 1};
+  if (::recv(socket, seat.id.bytes.data(), seat.id.bytes.size(), 0) != static_cast<ssize_t>(seat.id.bytes.size())) {
+    throw std::runtime_error("no id came");
+  }
+  const auto collective = must(open_nccl());
+  const auto communicator = must(collective->join(seat));
+  while (!must(communicator->poll())) ::usleep(1000);
+  std::vector<std::byte> bytes(kCollectivePeerBytes);
+  must(communicator->receive(bytes, 0));
+  while (!must(communicator->poll())) ::usleep(1000);
+  say(test::same_bytes(bytes, test::seeded_bytes(bytes.size(), 9)) ? "right" : "wrong");
+  live_on(socket);
+}
+
 int run(int count, char** words) {
   if (count != 5) throw std::runtime_error("usage: gpu_peer ROLE ENGINE SEED SOCKET");
   const std::string role = words[1];
+  if (role == "nccl") {
+    receive_by_nccl(std::atoi(words[4]));
+    return 0;
+  }
   std::unique_ptr<Platform> platform;
   if (std::string(words[2]) == "host") {
     platform = std::make_unique<HostPlatform>(HostOptions{.seed = std::strtoull(words[3], nullptr, 10)});
