@@ -35,7 +35,6 @@ Result<Catalog> Catalog::load(const Backend& backend) {
       ++(row->retired ? catalog.retired_ : catalog.versions_);
       catalog.greatest_commit_ = std::max(catalog.greatest_commit_, row->commit);
       entry.row = std::make_shared<const VersionRow>(*std::move(row));
-      catalog.forest_->set_unsettled(*name, entry.row);
     } else {
       ++catalog.versions_;
     }
@@ -43,8 +42,8 @@ Result<Catalog> Catalog::load(const Backend& backend) {
     return true;
   });
   FRESHET_TRY(unless_damaged(std::move(status), catalog.unread_));
-  catalog.forest_->settle();
   if (backend.read_only()) return catalog;
+  (void)catalog.grown_forest();  // Here, where no reader waits for a lock: an owner's first put asks for it.
   status = backend.scan(kHighWaterPrefix, [&](std::string_view key, std::string_view value) {
     if (const auto number = parse_number(value)) {
       const std::string_view of = key.substr(kHighWaterPrefix.size());
@@ -78,6 +77,18 @@ void Catalog::set_segments(Segments segments) {
   has_segments_ = true;
 }
 
+VersionForest& Catalog::grown_forest() const {
+  if (forest_ != nullptr) return *forest_;
+  forest_ = std::make_shared<VersionForest>();
+  for (const auto& [model, versions] : models_) {
+    for (const auto& [number, entry] : versions) {
+      if (entry.row != nullptr) forest_->set_unsettled({.model = model, .number = number}, entry.row);
+    }
+  }
+  forest_->settle();
+  return *forest_;
+}
+
 Status Catalog::unless_damaged(Status read, std::string& unread) {
   if (read || read.error().code() != Code::corrupt) return read;
   unread = read.error().message();
@@ -88,7 +99,7 @@ void Catalog::add(const VersionName& name, VersionRow row) {
   ++(row.retired ? retired_ : versions_);
   greatest_commit_ = std::max(greatest_commit_, row.commit);
   auto kept = std::make_shared<const VersionRow>(std::move(row));
-  forest_->set(name, kept);
+  grown_forest().set(name, kept);
   models_[name.model].insert_or_assign(name.number, Entry{std::move(kept)});
   VersionNumber& high_water = high_water_[name.model];
   high_water = std::max(high_water, name.number);
@@ -167,25 +178,27 @@ Result<Catalog::Found> Catalog::find_or_tombstone(const VersionName& name) const
 }
 
 std::optional<VersionName> Catalog::find(const VersionId& id) const {
-  const VersionForest::Node node = forest_->find(id);
+  const VersionForest& forest = grown_forest();
+  const VersionForest::Node node = forest.find(id);
   if (node == VersionForest::kNone) return std::nullopt;
-  return forest_->name(node);
+  return forest.name(node);
 }
 
 std::shared_ptr<const VersionRow> Catalog::row_of(const VersionId& id) const {
-  const VersionForest::Node node = forest_->find(id);
-  return node == VersionForest::kNone ? nullptr : forest_->row(node);
+  const VersionForest& forest = grown_forest();
+  const VersionForest::Node node = forest.find(id);
+  return node == VersionForest::kNone ? nullptr : forest.row(node);
 }
 
 Result<VersionForest::Node> Catalog::node_of(const VersionName& name) const {
   if (const auto model = models_.find(name.model); model != models_.end()) {
     const auto version = model->second.find(name.number);
     if (version != model->second.end() && version->second.row != nullptr) {
-      return forest_->find(version->second.row->id);
+      return grown_forest().find(version->second.row->id);
     }
   }
   FRESHET_ASSIGN(const Found found, find(name));
-  return forest_->find(found.row->id);
+  return grown_forest().find(found.row->id);
 }
 
 bool Catalog::has_name(const VersionName& name) const {
