@@ -169,6 +169,7 @@ Status Epochs::after_rsync(const StagedSet& set, const Reading& reading) {
     FRESHET_TRY(forget_pages(copy));
     FRESHET_TRY(drop_caches());
     FRESHET_ASSIGN(const Epoch epoch, trainer->epoch(number));
+    if (number == 1) add("rsync_epoch1", "s", epoch.seconds);
     all += epoch.seconds;
   }
   add("rsync_three_epochs", "s", all);
@@ -218,6 +219,7 @@ Status Epochs::report_case(const std::string& name, const Reading& reading) {
     report_.set_ratio("vs_rsync_first" + suffix, median("rsync_three_epochs") / median(freshet + "_three_epochs"));
     report_.set_ratio("epoch1_vs_none" + suffix, median("none_epoch1") / median(freshet + "_epoch1"));
     report_.set_ratio("epoch2_vs_fast_disk" + suffix, median("fast_disk") / median(freshet + "_epoch2"));
+    report_.set_ratio("epoch2_vs_fresh_copy" + suffix, median("rsync_epoch1") / median(freshet + "_epoch2"));
     report_.set_ratio("restart_vs_fast_disk" + suffix, median("fast_disk") / median(freshet + "_restarted"));
     report_.set_ratio("restart_vs_epoch2" + suffix, median(freshet + "_epoch2") / median(freshet + "_restarted"));
     report_.set_ratio("vs_monarch_time" + suffix, median("monarch_three_epochs") / median(freshet + "_three_epochs"));
