@@ -140,7 +140,7 @@ class LateRounds {
 };
 
 /// Its connection stands, so nothing but the round's deadline tells of it. Without the deadline the other one would go
-/// on as well, when its own patience is over, by a new connection.
+/// on as well, whenever its fetch has had no byte for ten seconds.
 TEST_F(NcclStream, AMemberThatStandsStillInARoundLeavesTheVersionToTheOther) {
   const LateRounds late;
   const auto sound = std::make_shared<WatchedCollective>();
