@@ -46,8 +46,8 @@ struct BroughtTensor {
   std::vector<BroughtPart> parts;
 };
 
-/// Gives the tensors that the version writes the digests of their bytes, where Repository::put() got digests of zeros.
-/// For a repository elsewhere: it is told of digests before bytes.
+/// Computes the digests that were given as zeros (Repository::put()), for the tensors that the version itself writes. A
+/// repository in another process needs digests before bytes.
 Status fill_digests(Manifest& manifest, const std::function<Result<Bytes>(std::uint32_t tensor)>& bytes_of,
                     const Repository::PutOptions& options);
 

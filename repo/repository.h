@@ -243,15 +243,16 @@ class Repository : public VersionCatalog {
   /// than every number that the model has given, also to versions that were retired, the version gets it (a sink keeps
   /// the publisher's numbers). Otherwise, also for 0, the repository gives the next number. For each segment of the
   /// owner map that is not stored yet, put() calls `bytes_of`, in ascending order of segments. It checks the bytes
-  /// against their digest before the version exists. For a tensor that the version writes, a digest of zeros stands for
-  /// the digest of the bytes that come; PutOptions::dedup does not find such a tensor. The bytes must stay where they
+  /// against their digest before the version exists. A digest of zeros, for a tensor that the version itself writes,
+  /// means: the digest of the bytes that `bytes_of` gives. A repository in another process then asks for these bytes
+  /// first, and perhaps again to send them. PutOptions::dedup may miss such a tensor. The bytes must stay where they
   /// are until put() returned: it may still send those of earlier segments. `bytes_of` must not call the repository's
   /// writing functions.
   ///
   /// Errors; a failed put leaves nothing half-made, and the next put first tries to recover a failed backend:
   ///   already_exists: this version id is stored, or was stored and is retired. Nothing was done.
-  ///   invalid_argument: the manifest does not pass check(), its number is above kGivenNumberMax, or the version
-  ///     would descend from itself.
+  ///   invalid_argument: the manifest does not pass check(), its number is above kGivenNumberMax, the version would
+  ///     descend from itself, or a digest of zeros stands for bytes that another version wrote or that are stored.
   ///   failed_precondition: the ancestor was retired; the backend is read-only; or this is one provider of several, and
   ///     `placed` is not set.
   ///   corrupt: bytes do not match their digest, or a stored segment has another digest.

@@ -117,6 +117,25 @@ TEST_P(RepositoryConformance, ADigestOfZerosStandsForTheDigestOfTheBytes) {
   expect_sound();
 }
 
+TEST_P(RepositoryConformance, ADigestOfZerosIsRefusedWhereItProvesNothing) {
+  const TestVersion never = version("net");
+  TestVersion adopts = version("net", &never, {0});
+  adopts.manifest.digests[3] = {};
+  const auto adopted = put(repository(), adopts);
+  ASSERT_TRUE(is_refused(adopted, Code::invalid_argument)) << "another version wrote it";
+  EXPECT_NE(adopted.error().message().find("layer3.kernel"), std::string::npos) << adopted.error().message();
+  // Its own bytes are here already, by a version that inherited them.
+  stored(version("net", &never, {0}));
+  TestVersion late = never;
+  late.manifest.digests[3] = {};
+  if (const auto name = put(repository(), late)) {
+    EXPECT_EQ(read_all(repository(), *name).value(), never.bytes);
+  } else {
+    EXPECT_EQ(name.error().code(), Code::invalid_argument) << name.error().message();
+  }
+  expect_sound();
+}
+
 TEST_P(RepositoryConformance, SegmentsOfVersionsThatWereNeverStoredAreAdopted) {
   const TestVersion first = version("net");
   const TestVersion second = version("net", &first, {0});

@@ -79,13 +79,14 @@ void Catalog::set_segments(Segments segments) {
 
 VersionForest& Catalog::grown_forest() const {
   if (forest_ != nullptr) return *forest_;
-  forest_ = std::make_shared<VersionForest>();
+  const auto grown = std::make_shared<VersionForest>();
   for (const auto& [model, versions] : models_) {
     for (const auto& [number, entry] : versions) {
-      if (entry.row != nullptr) forest_->set_unsettled({.model = model, .number = number}, entry.row);
+      if (entry.row != nullptr) grown->set_unsettled({.model = model, .number = number}, entry.row);
     }
   }
-  forest_->settle();
+  grown->settle();
+  forest_ = grown;  // Whole, also where memory ran out on the way.
   return *forest_;
 }
 

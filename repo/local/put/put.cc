@@ -32,13 +32,17 @@ Result<std::vector<NewSegment>> segments_to_store(const Backend& backend, const 
     if (placed && is_elsewhere(*placed, tensor)) continue;
     const SegmentName& name = manifest.owners[tensor];
     const SegmentRow row{.bytes = manifest.architecture->tensors()[tensor].bytes(), .digest = manifest.digests[tensor]};
+    const bool has_digest = row.digest != Digest{};
     const auto [before, first] = seen.try_emplace(name, row);
     Status same;
-    if (!first) {
+    if (!has_digest && name.writer != manifest.id) {
+      same = fail(Code::invalid_argument, "it has no digest, and another version wrote it");
+    } else if (!first) {
       same = check_same(before->second, row);
     } else if (const Result<std::string> stored = backend.get(segment_record_key(name))) {
       FRESHET_ASSIGN(const SegmentRow there, decode_segment_row(*stored));
-      same = check_same(there, row);
+      same = has_digest ? check_same(there, row)
+                        : fail(Code::invalid_argument, "it has no digest, and its bytes are stored already");
     } else if (stored.error().code() == Code::not_found) {
       missing.push_back({.name = name, .tensor = tensor, .bytes = row.bytes});
     } else {

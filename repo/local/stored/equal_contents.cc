@@ -28,7 +28,9 @@ Status EqualContents::for_each_equal(
     const SegmentRow wanted{.bytes = manifest.architecture->tensors()[tensor].bytes(),
                             .digest = manifest.digests[tensor]};
     const auto known = known_->find(wanted.digest);
-    if (wanted.bytes == 0 || known == known_->end() || known->second.segment == manifest.owners[tensor]) continue;
+    if (wanted.bytes == 0 || wanted.digest == Digest{} || known == known_->end() ||
+        known->second.segment == manifest.owners[tensor])
+      continue;
     // A tensor that a version wrote itself stands under its own index.
     if (known->second.segment.writer == manifest.id) continue;
     if (backend_.get(segment_record_key(manifest.owners[tensor]))) continue;
