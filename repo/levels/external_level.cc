@@ -141,6 +141,17 @@ bool ExternalLevel::inherit_equal(Draft& draft, std::uint32_t at, const Digest& 
   return is_equal;
 }
 
+Status ExternalLevel::learn_digests(Manifest& manifest, const VersionName& name) const {
+  if (std::ranges::find(manifest.digests, Digest{}) == manifest.digests.end()) return {};
+  FRESHET_ASSIGN(VersionRecord record, repository_->get(name));
+  std::vector<Digest>& digests = record.manifest.digests;
+  if (record.manifest.id != manifest.id || digests.size() != manifest.digests.size()) {
+    return fail(Code::corrupt, format("the repository has another version as {}", to_string(name)));
+  }
+  manifest.digests = std::move(digests);
+  return {};
+}
+
 Status ExternalLevel::note_stored(Draft&& draft, const VersionName& name, const ShardedVersion& version) {
   if (name.number != draft.manifest.name.number) {
     return fail(Code::failed_precondition, format("another job writes {}: version {} is {} in the repository", model_,
@@ -170,15 +181,9 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
         .piece = {.tensor = draft->in_table[at], .count = 1, .stride = bytes, .begin = 0, .length = bytes},
         .out = {room.memory.get(), bytes}};
   };
-  const auto fetch = [&](std::span<const WantedPiece> wanted) -> Status {
-    FRESHET_ASSIGN([[maybe_unused]] const auto fetched, version.fetch(source, wanted, bad, &pace, stop));
-    return {};
-  };
-  // The repository gets the bytes at that pace, too.
-  const auto pace_gift = [&](std::span<const WantedPiece> given) -> Status {
-    for (const WantedPiece& one : given) {
-      if (is_paced_) FRESHET_TRY(pace.wait_for(one.out.size(), stop));
-    }
+  const auto fetch = [&](std::span<const WantedPiece> wanted, const std::stop_token& end) -> Status {
+    const auto stops = [&] { return end.stop_requested() || (stop && stop()); };
+    FRESHET_ASSIGN([[maybe_unused]] const auto fetched, version.fetch(source, wanted, bad, &pace, stops));
     return {};
   };
   struct Fresh {
@@ -189,40 +194,37 @@ Status ExternalLevel::put(const ShardedVersion& version, ShardSource& source, Pa
   std::vector<WantedPiece> ahead;
   for (const std::uint32_t at : draft->fresh) {
     const WantedPiece wanted = wanted_of(at);
-    if (!is_doubted(*draft, at)) {
+    // A slow source comes before the put, whose promises to a store end by time.
+    if (!pace.is_limited() && !is_doubted(*draft, at)) {
       draft->owners[at] = SegmentName{draft->manifest.id, at};
       if (!wanted.out.empty()) ahead.push_back(wanted);
       fresh.emplace(at, Fresh{wanted.out, ahead.size()});
       continue;
     }
-    if (!wanted.out.empty()) FRESHET_TRY(fetch(std::span(&wanted, 1)));
+    if (!wanted.out.empty()) FRESHET_TRY(fetch(std::span(&wanted, 1), {}));
     read += wanted.out.size();
     at_half.reached(read);
     if (inherit_equal(*draft, at, digest_of(wanted.out))) {
       rooms.erase(at);  // After a restart that may be all of them: they must not be in memory together.
     } else {
       fresh.emplace(at, Fresh{wanted.out});
-      FRESHET_TRY(pace_gift(std::span(&wanted, 1)));
     }
   }
   Manifest& manifest = draft->manifest;
   manifest.owners = OwnerMap(draft->owners);
-  FetchAhead fetched(std::move(ahead), [&](std::span<const WantedPiece> wanted) -> Status {
-    FRESHET_TRY(fetch(wanted));
-    return pace_gift(wanted);
-  });
+  FetchAhead fetched(std::move(ahead), fetch);
   const auto bytes_of_tensor = [&](std::uint32_t tensor) -> Result<Bytes> {
     const auto at = fresh.find(tensor);
     if (at == fresh.end()) return fail(Code::corrupt, format("the repository lost {}", in_graph[tensor].name));
     const auto& [bytes, turn] = at->second;
     FRESHET_TRY(fetched.wait_for(turn));
     if (turn != 0) at_half.reached(read += bytes.size());
+    if (is_paced_) FRESHET_TRY(pace.wait_for(bytes.size(), stop));
     return bytes;
   };
   FRESHET_ASSIGN(const VersionName name, repository_->put(manifest, bytes_of_tensor, {}));
   at_half.reached(to_read);
-  FRESHET_ASSIGN(VersionRecord record, repository_->get(name));
-  manifest.digests = std::move(record.manifest.digests);
+  FRESHET_TRY(learn_digests(manifest, name));
   std::uint64_t room_bytes = 0;
   for (const auto& [tensor, room] : rooms) room_bytes += room.bytes;
   if (room_bytes <= kRoomBytesMax) rooms_ = std::move(rooms);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// The level `external`: versions in a repository, as whole tensors. What the version before it has with the same bytes
-/// is inherited from there.
+/// The level `external`: versions in a repository, as whole tensors. A tensor that nobody wrote since is inherited from
+/// the version before; where that is not known, as after a restart, a tensor with the same bytes is.
 
 #include <cstdint>
 #include <functional>
@@ -81,6 +81,8 @@ class ExternalLevel {
   bool inherit_equal(Draft& draft, std::uint32_t at, const Digest& digest) const;
   /// The newest version's tensor with that name and form.
   std::optional<std::uint32_t> known_tensor(const TensorSpec& spec) const;
+  /// Of what was put with digests of zeros.
+  Status learn_digests(Manifest& manifest, const VersionName& name) const;
   Status note_stored(Draft&& draft, const VersionName& name, const ShardedVersion& version);
   Result<const VersionRecord*> record_of(const Version& version) FRESHET_REQUIRES(mutex_);
   Result<Bytes> tensor_of(const VersionRecord& record, std::uint32_t tensor) FRESHET_REQUIRES(mutex_);

@@ -68,6 +68,7 @@ class Pace {
  public:
   explicit Pace(std::uint64_t bytes_per_second, const Clock& clock = system_clock())
       : bytes_per_second_(bytes_per_second), clock_(clock) {}
+  bool is_limited() const { return bytes_per_second_ != 0; }
   /// Waits before so many more bytes. cancelled when `stop` says so.
   Status wait_for(std::uint64_t bytes, const std::function<bool()>& stop);
 

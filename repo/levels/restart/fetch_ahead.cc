@@ -17,11 +17,13 @@ void FetchAhead::begin_next() {
   for (std::uint64_t bytes = 0; next_ < wanted_.size() && bytes < kBatchBytes; ++next_) {
     bytes += wanted_[next_].out.size();
   }
-  const auto fetch = [this] { fetched_ = fetch_(std::span(wanted_).subspan(come_, next_ - come_)); };
+  const auto fetch = [this](const std::stop_token& end) {
+    fetched_ = fetch_(std::span(wanted_).subspan(come_, next_ - come_), end);
+  };
   try {
     ahead_ = std::jthread(fetch);
   } catch (const std::system_error&) {
-    fetch();  // No thread is left.
+    fetch({});  // No thread is left.
   }
 }
 

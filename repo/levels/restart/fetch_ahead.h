@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,10 +17,10 @@
 namespace freshet::levels {
 
 /// A thread of its own fetches the next batch while the caller has the batches before. One thread at a time; so `fetch`
-/// is called by one thread at a time, never after this object's end.
+/// is called by one thread at a time, never after this object's end. This end stops a fetch that is under way.
 class FetchAhead {
  public:
-  using Fetch = std::function<Status(std::span<const WantedPiece> wanted)>;
+  using Fetch = std::function<Status(std::span<const WantedPiece> wanted, const std::stop_token& end)>;
 
   FetchAhead(std::vector<WantedPiece> wanted, Fetch fetch) : wanted_(std::move(wanted)), fetch_(std::move(fetch)) {}
 

@@ -13,8 +13,9 @@ namespace freshet::levels {
 
 /// Reads the range at once. If this fails, reads each kChunkBytes of it alone, and halves what fails again down to a
 /// block of a file system; what cannot be read becomes zeros. Each failing read of a disk may take seconds, so chunks
-/// are halved eight times in all, which finds two bad blocks: a dead megabyte costs 33 failing reads. Errors:
-/// out_of_space and is_no_damage(); the bytes are there then, and must stay.
+/// are halved eight times in all, which finds two bad blocks: a dead megabyte costs 33 failing reads. On out_of_space
+/// and errors that are is_no_damage() it stops and returns the error: the bytes may be whole, so zeros must not take
+/// their place.
 Status read_readable(std::uint64_t at, MutableBytes out,
                      const std::function<Status(std::uint64_t at, MutableBytes out)>& read);
 
