@@ -5,10 +5,11 @@
 /// errors come with their codes and texts. A connection adds the errors `unavailable` (nobody there, or no longer),
 /// `timed_out`, and `failed_precondition` where keys are missing or refused.
 ///
-/// A connection that broke is made anew by the next call. A call that only asks is then asked again, of four owners at
-/// most; so it is when a living owner with standbys answers `unavailable`, since another one may have replaced it. A read
-/// goes on with what had not come. A call that changes something is not asked again, since nobody knows whether it was
-/// done: a put can be put again as it is (`already_exists` then says that it was).
+/// A connection that broke is made anew by the next call. A call that only asks is then asked again, of at most four
+/// owners, one after another. The same happens if a living owner with standbys answers `unavailable`: another one may
+/// have replaced it. A read asks only for the bytes that have not come. A call that changes something is not asked
+/// again, since nobody knows whether it was done: a put can be put again as it is (`already_exists` then says that it
+/// was).
 
 #include <functional>
 #include <memory>

@@ -142,7 +142,7 @@ class Server final : public RepositoryServer {
   CondVar emptied_;
   bool is_empty_ FRESHET_GUARDED_BY(mutex_) = false;  ///< While it drains: nobody is there, or calls, or can.
   std::atomic<bool> draining_{false};
-  std::atomic<bool> silent_{false};  ///< New calls begin no more, and their clients wait for the server's end.
+  std::atomic<LateCalls> late_calls_{LateCalls::begin};  ///< Once it drains.
   std::atomic<bool> stopping_{false};
   Workers readers_;
   Workers writers_;
@@ -198,13 +198,15 @@ Status Server::start(std::size_t readers) {
 
 void Server::drain(Duration at_most, const std::stop_token& stop, Until until) {
   const Time deadline = deadline_in(at_most);
-  silent_ = until == Until::calls_ended;
+  late_calls_ = until == Until::calls_ended ? LateCalls::wait : LateCalls::begin;
   draining_ = true;
   wake_.wake();
   const StopWakes wakes(stop, mutex_, emptied_);
   const MutexLock lock(mutex_);
   while (!is_empty_ && !stop.stop_requested() && emptied_.wait_until(mutex_, deadline)) {
   }
+  if (late_calls_ == LateCalls::wait && !is_empty_)
+    late_calls_ = LateCalls::lose;  // The running one may hang for long.
 }
 
 void Server::run() {
@@ -230,9 +232,9 @@ void Server::run() {
     carry_out();
     clients_ = machine_.sessions();
     if (draining_) {
-      machine_.close_door(!silent_);
+      machine_.close_door(late_calls_);
       const MutexLock lock(mutex_);
-      is_empty_ = (silent_ ? machine_.calls() : machine_.sessions()) == 0;
+      is_empty_ = (late_calls_ == LateCalls::begin ? machine_.sessions() : machine_.calls()) == 0;
       emptied_.notify_all();
     }
     calls_ = machine_.calls();

@@ -97,6 +97,13 @@ ServerMachine::Session* ServerMachine::session_of(const Peer& peer, std::uint64_
   return &at->second;
 }
 
+void ServerMachine::close_door(LateCalls late) {
+  closing_ = true;
+  late_ = late;
+  if (late == LateCalls::wait) return;
+  for (auto& [peer, session] : sessions_) session.unheard.clear();
+}
+
 void ServerMachine::on_ping(const Peer& peer, Time now) {
   const Session* const session = session_of(peer, 0, now);
   if (session == nullptr) return;
@@ -176,9 +183,10 @@ void ServerMachine::on_call(const Peer& peer, std::uint64_t request, Question qu
   if (session == nullptr) return;
   if (request == 0 || session->calls.contains(request))
     return on_broken(peer, "a request has no number, or the number of another request");
-  if (!begins_calls_) {
+  if (late_ != LateCalls::begin) {
     // What one client asks beyond that is lost to it.
-    if (session->unheard.size() < limits_.calls_per_client_max) session->unheard.push_back(request);
+    const bool has_room = session->unheard.size() < limits_.calls_per_client_max;
+    if (late_ == LateCalls::wait && has_room) session->unheard.push_back(request);
     return;
   }
   const std::uint64_t bytes = question->bytes() > kTextBytesMax ? question->bytes() : 0;
@@ -348,8 +356,9 @@ void ServerMachine::invite_waiting(Time now) {
   credit_owed(now);
   while (none_goes_on()) {
     fail_call(uploads_.rbegin()->second,
-              Error(Code::unavailable, "the room for uploads is full of tensors of puts that all wait for more of it, "
-                                       "and this one began last: put it again"));
+              Error(Code::unavailable,
+                    "the room for uploads is full of tensors of puts that all wait for more of it, "
+                    "and this one began last: put it again"));
     credit_owed(now);
   }
   for (std::size_t looked = waiting_.size(); looked > 0; --looked) {

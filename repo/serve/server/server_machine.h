@@ -159,6 +159,13 @@ struct EndSession {
 using ServerAction = std::variant<action::Welcome, action::Pong, action::Run, action::Reply, action::Refuse,
                                   action::Invite, action::Credit, action::Store, action::Drop, action::EndSession>;
 
+/// What becomes of calls that come after ServerMachine::close_door().
+enum class LateCalls {
+  begin,
+  wait,  ///< They are not begun, and their clients wait until the server has ended.
+  lose,  ///< Their clients are told that they were lost.
+};
+
 /// One thread at a time.
 class ServerMachine {
  public:
@@ -183,12 +190,8 @@ class ServerMachine {
   void on_planned(Ticket ticket, std::shared_ptr<Upload> upload, Time now);
   void on_dropped(Ticket ticket, Time now);
 
-  /// Nobody new is let in from now on. Without `begins_calls`, no new call is begun or answered: its client waits until
-  /// the server has ended.
-  void close_door(bool begins_calls = true) {
-    closing_ = true;
-    begins_calls_ = begins_calls;
-  }
+  /// Nobody new is let in from now on.
+  void close_door(LateCalls late);
   /// About each second.
   void on_tick(Time now);
   std::vector<ServerAction> take_actions() { return std::exchange(actions_, {}); }
@@ -286,7 +289,7 @@ class ServerMachine {
   std::uint64_t question_bytes_ = 0;
   std::uint64_t upload_bytes_ = 0;
   bool closing_ = false;
-  bool begins_calls_ = true;
+  LateCalls late_ = LateCalls::begin;
   std::vector<ServerAction> actions_;
 };
 

@@ -101,18 +101,20 @@ TEST(EndedCalls, AnOwnerThatEndsNamesCallsThatItDoesNotBegin) {
     return answer && (*answer)->failed() != nullptr;
   }));
   client.say(request(3, AskModels{}));
-  client.say(request(0, Ping{}));
-  std::vector<std::uint64_t> running;
-  while (const auto answer = client.hear()) {
-    const auto pong = step_in<Pong>(*answer);
-    if (!pong) continue;
-    running = pong->running;
-    break;
-  }
-  EXPECT_THAT(running, testing::UnorderedElementsAre(2, 3));
+  const auto running = [&]() -> std::vector<std::uint64_t> {
+    client.say(request(0, Ping{}));
+    while (const auto answer = client.hear()) {
+      if (const auto pong = step_in<Pong>(*answer)) return pong->running;
+    }
+    return {};
+  };
+  EXPECT_THAT(running(), testing::UnorderedElementsAre(2, 3));
   EXPECT_EQ((*server)->stat().calls, 1u) << "it does not wait for the later one";
-  may_read.count_down();
+  stop.request_stop();
   drains.join();
+  EXPECT_TRUE(came_true([&] { return running() == std::vector<std::uint64_t>{2}; }))
+      << "a call that hangs holds others";
+  may_read.count_down();
 }
 
 TEST(EndedCalls, AServerFallsSilentBesideACallThatRuns) {
