@@ -134,7 +134,7 @@ class Directory {
                                                           const CurrentVersion& desired) = 0;
 
   /// Records that `address` serves `number` of the model, for `time_to_live` (at most kTimeToLiveMax) from now. Call it
-  /// again before this time ends. A second process with this address is told nothing: the later record counts.
+  /// again before this time ends. If two processes serve one address, neither is told; the later record counts.
   virtual Status serve(const std::string& model, const Server& server, Duration time_to_live) = 0;
   virtual Status stop_serving(const std::string& model, const std::string& address) = 0;
   /// The servers with time left, by address.

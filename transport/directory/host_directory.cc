@@ -117,9 +117,10 @@ Result<std::vector<std::string>> HostDirectory::names() const {
   if (stream == nullptr) return fail_errno(errno, "list host directory " + folder_->path());
   folder.release();
   std::vector<std::string> names;
-  while (const dirent* item = ::readdir(stream)) {
-    if (names.size() >= kFilesMax) break;
-    if (std::string_view(item->d_name).ends_with(host_files::kAsideSuffix)) {
+  for (std::size_t files = 0; files < kFilesMax; ++files) {
+    const dirent* const item = ::readdir(stream);
+    if (item == nullptr) break;
+    if (host_files::is_aside(item->d_name)) {
       host_files::drop_left_aside(::dirfd(stream), item->d_name);
       continue;
     }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -93,6 +94,18 @@ Status replace(int folder, const std::string& name, const std::string& text) {
   }
   ::unlinkat(folder, aside.c_str(), 0);  // The text before, or what failed.
   return replaced;
+}
+
+bool is_aside(std::string_view name) {
+  constexpr std::size_t kDigits = 16;
+  if (!name.ends_with(kAsideSuffix)) return false;
+  name.remove_suffix(kAsideSuffix.size());
+  const auto is_digit = [](char c) { return ('0' <= c && c <= '9') || ('a' <= c && c <= 'f'); };
+  if (name.size() < kDigits + 1 || !std::ranges::all_of(name.substr(name.size() - kDigits), is_digit)) return false;
+  name.remove_suffix(kDigits);
+  if (!name.ends_with('.')) return false;
+  name.remove_suffix(1);
+  return name.ends_with(kEntrySuffix) || name.ends_with(kCurrentSuffix) || name.ends_with(kServerSuffix);
 }
 
 void drop_left_aside(int folder, const char* name) {

@@ -39,6 +39,8 @@ Result<std::string> read_named(int folder, const std::string& name, std::size_t 
 Status write_whole(int file, const void* data, std::size_t bytes, const std::string& name);
 /// Readers see the old text or the new one. Of several processes that replace one file, the last one's text stays.
 Status replace(int folder, const std::string& name, const std::string& text);
+/// What replace() writes before it takes a file's place.
+bool is_aside(std::string_view name);
 /// Removes a file aside whose process died before it could.
 void drop_left_aside(int folder, const char* name);
 

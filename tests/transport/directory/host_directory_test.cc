@@ -342,12 +342,23 @@ TEST_F(HostDirectoryTest, TwoProcessesMayServeOneAddress) {
 
 TEST_F(HostDirectoryTest, WhatDeadProcessesLeftAsideIsRemoved) {
   const auto directory = open();
-  for (const char* const name : {"left.new", "young.new"}) write(name, "half a rec");
-  const std::filesystem::path left = folder_.path() + "/left.new";
-  std::filesystem::last_write_time(left, std::filesystem::last_write_time(left) - std::chrono::hours(1));
+  const std::string left = "m.server.0123456789abcdef.new";
+  const std::string young = "m.entry.0123456789abcdef.new";
+  const std::vector<std::string> others = {"config.new", "0123456789abcdef.new", "m.entry.0123456789ABCDEF.new",
+                                           "m.txt.0123456789abcdef.new", "m.server.new"};
+  const auto path_of = [&](const std::string& name) { return std::filesystem::path(folder_.path()) / name; };
+  const auto write_an_hour_ago = [&](const std::string& name) {
+    write(name, "half a rec");
+    std::filesystem::last_write_time(path_of(name),
+                                     std::filesystem::last_write_time(path_of(name)) - std::chrono::hours(1));
+  };
+  write_an_hour_ago(left);
+  for (const std::string& name : others) write_an_hour_ago(name);
+  write(young, "half a rec");
   EXPECT_TRUE(directory->list());
-  EXPECT_FALSE(std::filesystem::exists(left));
-  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/young.new")) << "its process may live";
+  EXPECT_FALSE(std::filesystem::exists(path_of(left)));
+  EXPECT_TRUE(std::filesystem::exists(path_of(young))) << "its process may live";
+  for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(path_of(name))) << name << " is no record";
 }
 
 TEST_F(HostDirectoryTest, AWatchHearsOfEntries) {
