@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "core/base/format.h"
@@ -30,6 +31,42 @@ Shares& shares() {
 bool is_unused(const std::shared_ptr<const void>& mapping) {
   MutexLock lock(shares().mutex);
   return mapping.use_count() <= shares().of[mapping.get()];
+}
+
+/// What this process' servers registered at an address. One driver serves all devices of a process, so an address has
+/// one registration.
+struct Place {
+  long users = 0;  // None: it ends at this moment, has ended, or stays with a lost device's driver.
+  gpu::Registration registration;
+  std::weak_ptr<const void> owner;  // The registration's, which lives as long as the driver knows the address.
+};
+
+struct Places {
+  Mutex mutex;
+  std::map<const std::byte*, Place> at FRESHET_GUARDED_BY(mutex);
+};
+
+Places& places() {
+  static Places& all = *new Places;  // Never destroyed: a table may end after static objects.
+  return all;
+}
+
+/// The registration, for its last user to end; for others one of nothing.
+gpu::Registration let_go(const std::byte* address) {
+  MutexLock lock(places().mutex);
+  Place& place = places().at[address];
+  return --place.users == 0 ? std::move(place.registration) : gpu::Registration();
+}
+
+/// As let_go(). False: the registration could not end in that time, and the user keeps it.
+bool end(const std::byte* address, Duration at_most) {
+  gpu::Registration registration = let_go(address);
+  if (registration.end(at_most)) return true;
+  MutexLock lock(places().mutex);
+  Place& place = places().at[address];  // It stays, since the registration keeps its owner.
+  place.registration = std::move(registration);
+  ++place.users;
+  return false;
 }
 
 }  // namespace
@@ -59,117 +96,73 @@ std::shared_ptr<SlabRegistrations> SlabRegistrations::of(const std::shared_ptr<g
   return registrations;
 }
 
-/// One driver serves all devices of a process, so an address has one registration.
-class SlabRegistrations::Registered {
- public:
-  /// `registration` is begun after this object is made, and ends before it ends: so an address that the driver knows,
-  /// and that has no such object, is somebody else's.
-  explicit Registered(const std::byte* address) : address_(address) {
-    MutexLock lock(known().mutex);
-    ++known().at[address_].count;
+SlabRegistrations::~SlabRegistrations() {
+  for (const Entry& entry : entries_) {
+    if (entry.is_registered) let_go(entry.memory.data());
   }
-  ~Registered() {
-    registration_ = gpu::Registration();
-    MutexLock lock(known().mutex);
-    if (--known().at[address_].count == 0) known().at.erase(address_);
-  }
-  Registered(const Registered&) = delete;
-  Registered& operator=(const Registered&) = delete;
-
-  static void share(const std::shared_ptr<Registered>& made, gpu::Registration registration) {
-    made->registration_ = std::move(registration);
-    MutexLock lock(known().mutex);
-    known().at[made->address_].usable = made;
-  }
-  /// Null: nobody's, that can be used. `is_ours`: this process' servers begin or end it.
-  static std::shared_ptr<Registered> find(const std::byte* address, bool& is_ours) {
-    MutexLock lock(known().mutex);
-    const auto found = known().at.find(address);
-    is_ours = found != known().at.end();
-    return is_ours ? found->second.usable.lock() : nullptr;
-  }
-  /// Lets go of it; the last user ends it. An error: it stays, and nobody else gets it.
-  static Status let_go(std::shared_ptr<Registered>& registered, Duration at_most) {
-    if (registered == nullptr) return {};
-    bool is_last = false;
-    {
-      MutexLock lock(known().mutex);
-      is_last = registered.use_count() == 1;
-      if (is_last) known().at[registered->address_].usable.reset();
-    }
-    if (is_last) FRESHET_TRY(registered->registration_.end(at_most));
-    registered = nullptr;
-    return {};
-  }
-
- private:
-  struct Place {
-    long count = 0;
-    std::weak_ptr<Registered> usable;
-  };
-  struct Known {
-    Mutex mutex;
-    std::map<const std::byte*, Place> at FRESHET_GUARDED_BY(mutex);
-  };
-  static Known& known() {
-    static Known& all = *new Known;  // Never destroyed: a table may end after static objects.
-    return all;
-  }
-
-  const std::byte* const address_;
-  gpu::Registration registration_;
-};
-
-Result<bool> SlabRegistrations::ensure(const Snapshot::Piece& slab) {
-  std::list<Entry>::iterator entry;
-  {
-    MutexLock lock(mutex_);
-    for (const Entry& known : entries_) {
-      if (known.memory.data() == slab.memory.data()) return known.registered != nullptr;
-    }
-    // Another thread finds the entry, and copies without the registration meanwhile.
-    entry = entries_.emplace(entries_.end(), slab);
-  }
-  // Its address stays, and nobody ends it: the caller keeps the slab mapped too.
-  auto registered = register_memory(*entry);
-  const bool is_refused = !registered && registered.error().code() != Code::failed_precondition;
-  if (is_refused) say_why_not(*entry, registered.error());
-  MutexLock lock(mutex_);
-  if (is_refused) return false;
-  if (registered && *registered != nullptr) {
-    entry->registered = *std::move(registered);
-    return true;
-  }
-  entries_.erase(entry);  // The next call asks again.
-  if (registered) return false;
-  return fail(std::move(registered.error()));
 }
 
-/// Null: another device's registration begins or ends at this moment.
-Result<std::shared_ptr<SlabRegistrations::Registered>> SlabRegistrations::register_memory(const Entry& entry) {
-  const Bytes memory = entry.memory;
-  auto made = std::make_shared<Registered>(memory.data());
-  auto registration = device_->register_host(memory.data(), memory.size(), gpu::HostAccess::read_only, entry.share);
+/// Whether the slab is registered; nothing: it is not known.
+std::optional<bool> SlabRegistrations::find(const Snapshot::Piece& slab) {
+  MutexLock lock(mutex_);
+  for (const Entry& known : entries_) {
+    if (known.memory.data() == slab.memory.data()) return known.is_registered;
+  }
+  return std::nullopt;
+}
+
+/// Its address stays, and no thread ends it meanwhile: the caller keeps the slab mapped too.
+Result<bool> SlabRegistrations::ensure(const Snapshot::Piece& slab) {
+  if (const std::optional<bool> known = find(slab)) return *known;
+  Status status;
+  {
+    // Held while the driver registers the slab: so an address that the driver knows, and that has no place, is somebody
+    // else's.
+    MutexLock lock(places().mutex);
+    if (const std::optional<bool> known = find(slab)) return *known;
+    std::erase_if(places().at, [](const auto& one) { return one.second.users == 0 && one.second.owner.expired(); });
+    Place& place = places().at[slab.memory.data()];
+    if (place.users == 0 && !place.owner.expired()) return false;
+    if (place.users == 0) {
+      const auto owner = std::make_shared<const Share>(slab.mapping);
+      auto registration = register_memory(slab, owner);
+      if (!registration && registration.error().code() == Code::failed_precondition) {
+        return fail(std::move(registration.error()));
+      }
+      if (registration) {
+        place.registration = *std::move(registration);
+        place.owner = owner;
+      } else {
+        status = fail(std::move(registration.error()));
+      }
+    }
+    if (status) ++place.users;
+    MutexLock entries_lock(mutex_);
+    entries_.push_back({.memory = slab.memory,
+                        .share = std::make_shared<const Share>(slab.mapping),
+                        .is_registered = status.has_value()});
+  }
+  if (!status) say_why_not(slab, status.error());
+  return status.has_value();
+}
+
+/// `owner` keeps the mapping as long as the driver knows the memory.
+Result<gpu::Registration> SlabRegistrations::register_memory(const Snapshot::Piece& slab,
+                                                             const std::shared_ptr<const Share>& owner) {
+  const Bytes memory = slab.memory;
+  auto registration = device_->register_host(memory.data(), memory.size(), gpu::HostAccess::read_only, owner);
   // Such a device may still take memory that this process can write: that of a subscriber that fetches.
   if (!registration && registration.error().code() == Code::unsupported) {
-    registration = device_->register_host(memory.data(), memory.size(), gpu::HostAccess::read_write, entry.share);
+    registration = device_->register_host(memory.data(), memory.size(), gpu::HostAccess::read_write, owner);
   }
-  if (registration) {
-    Registered::share(made, std::move(*registration));
-    return made;
-  }
-  made = nullptr;
-  if (registration.error().code() != Code::already_exists) return fail(std::move(registration.error()));
-  bool is_ours = false;
-  auto of_other = Registered::find(memory.data(), is_ours);
-  if (is_ours) return of_other;
+  if (registration || registration.error().code() != Code::already_exists) return registration;
   return fail(Code::failed_precondition,
               format("{}, by another part of this process: device {} might read pages that are not the version's; "
                      "unregister that memory, or end the process and start it anew",
                      registration.error().message(), device_->info().uuid.text()));
 }
 
-void SlabRegistrations::say_why_not(const Entry& entry, const Error& error) {
+void SlabRegistrations::say_why_not(const Snapshot::Piece& slab, const Error& error) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(said_why_not_, true)) return;
@@ -177,7 +170,7 @@ void SlabRegistrations::say_why_not(const Entry& entry, const Error& error) {
   log_line(LogLevel::warning,
            format("a slab of {} bytes cannot be registered with device {}, so tensors are copied from it slowly, and "
                   "the server's thread waits for them: {}",
-                  entry.memory.size(), device_->info().uuid.text(), error.message()));
+                  slab.memory.size(), device_->info().uuid.text(), error.message()));
 }
 
 void SlabRegistrations::end_unused() {
@@ -190,7 +183,7 @@ void SlabRegistrations::end_unused() {
       entry = next;
     }
   }
-  unused.remove_if([](Entry& entry) { return Registered::let_go(entry.registered, kEndSlabAtMost).has_value(); });
+  unused.remove_if([](const Entry& entry) { return !entry.is_registered || end(entry.memory.data(), kEndSlabAtMost); });
   MutexLock lock(mutex_);
   entries_.splice(entries_.end(), unused);
 }
@@ -198,7 +191,7 @@ void SlabRegistrations::end_unused() {
 std::size_t SlabRegistrations::count() {
   MutexLock lock(mutex_);
   return static_cast<std::size_t>(
-      std::count_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.registered != nullptr; }));
+      std::count_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.is_registered; }));
 }
 
 }  // namespace freshet::detail

@@ -8,12 +8,13 @@
 /// process: a driver registers memory for all of them, and refuses it to the second that asks. This costs the host
 /// about 0.2 ms a MiB. The registration ends before the slab is unmapped: the driver would take the pages of a later
 /// mapping at the same address for the old ones. So each registration keeps its mapping, and end_unused() ends those
-/// that nothing else keeps. What another part of the program registered may have such old pages, so nothing is copied
-/// from it.
+/// that nothing else keeps. If another part of the program registered a slab, the driver may still know older pages at
+/// its address. So nothing is copied from it.
 
 #include <cstddef>
 #include <list>
 #include <memory>
+#include <optional>
 
 #include "core/base/mutex.h"
 #include "core/gpu/device.h"
@@ -28,11 +29,16 @@ class SlabRegistrations {
   static std::shared_ptr<SlabRegistrations> of(const std::shared_ptr<gpu::Device>& device);
 
   explicit SlabRegistrations(std::shared_ptr<gpu::Device> device) : device_(std::move(device)) {}
+  /// Ends the registrations that no other device uses, as ~Registration().
+  ~SlabRegistrations();
+  SlabRegistrations(const SlabRegistrations&) = delete;
+  SlabRegistrations& operator=(const SlabRegistrations&) = delete;
 
-  /// Registers the slab, if it is not registered yet. True: the device reads the slab's memory by its address. False:
-  /// the slab cannot be registered, and the first reason is logged; or another thread registers it, or ends its
-  /// registration, at this moment. The driver then copies as it can. failed_precondition: the device is lost, or
-  /// another part of this program registered memory of the slab; the next call asks again.
+  /// Registers the slab, if it is not registered yet; one thread of the process at a time. True: the device reads the
+  /// slab's memory by its address. False: the slab cannot be registered, and the first reason is logged; or its
+  /// registration ends at this moment; or it was that of a device that is lost, and stays with the driver. The driver
+  /// then copies as it can. failed_precondition: the device is lost, or another part of this program registered memory
+  /// of the slab; the next call asks again.
   Result<bool> ensure(const Snapshot::Piece& slab) FRESHET_EXCLUDES(mutex_);
 
   /// Ends the registrations of slabs that nothing else keeps mapped: those of a publisher that has ended. Waits up to
@@ -55,16 +61,15 @@ class SlabRegistrations {
    private:
     const std::shared_ptr<const void> mapping_;
   };
-  class Registered;  ///< A registration, for all devices that use it.
   struct Entry {
-    explicit Entry(const Snapshot::Piece& of) : memory(of.memory), share(std::make_shared<Share>(of.mapping)) {}
     Bytes memory;
     std::shared_ptr<const Share> share;
-    std::shared_ptr<Registered> registered;  // Null: the slab is not registered.
+    bool is_registered = false;  // It is then one of the users of the address' registration.
   };
 
-  Result<std::shared_ptr<Registered>> register_memory(const Entry& entry);
-  void say_why_not(const Entry& entry, const Error& error) FRESHET_EXCLUDES(mutex_);
+  std::optional<bool> find(const Snapshot::Piece& slab) FRESHET_EXCLUDES(mutex_);
+  Result<gpu::Registration> register_memory(const Snapshot::Piece& slab, const std::shared_ptr<const Share>& owner);
+  void say_why_not(const Snapshot::Piece& slab, const Error& error) FRESHET_EXCLUDES(mutex_);
 
   const std::shared_ptr<gpu::Device> device_;
   Mutex mutex_;

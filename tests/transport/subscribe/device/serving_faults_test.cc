@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Serving from a device when something fails.
 
+#include <set>
+#include <string>
+#include <thread>
+
 #include "tests/support/answering_process.h"
 #include "tests/support/this_build.h"
 #include "tests/transport/subscribe/device/serving_lab.h"
@@ -62,7 +66,8 @@ TEST_P(GpuServing, ARegistrationEndsWhenItsSlabGoes) {
   model.train(2);
   publish(model);
   // The subscriber lets go of the older version on its own thread.
-  ASSERT_TRUE(test::eventually([&] { return gone.use_count() == 1; })) << "the registration keeps the mapping";
+  ASSERT_TRUE(test::eventually([&] { return gone.use_count() == 2; }))
+      << "the registration and its user keep the mapping";
   EXPECT_EQ(registrations->count(), 1U);
   EXPECT_TRUE(test::eventually([&] {
     refresh(tensors, stream);
@@ -103,43 +108,127 @@ TEST_P(HostServing, TwoDevicesLetGoOfASlabThatNobodyElseKeeps) {
 }
 
 /// A driver registers memory for all devices, and refuses it to the second that asks.
-TEST_P(HostServing, TwoDevicesShareARegistrationWhicheverEndsFirst) {
+TEST_P(HostServing, TwoDevicesShareARegistrationWhicheverMadeIt) {
   open_host({.seed = seed_, .devices = 2});
   const auto other = must(platform_->open(host_device_uuid(1)));
   Trained model(mixed_sizes());
   publish(model);
   const Bytes slab = subscriber_->snapshot().pieces().at(0).memory;
   const auto is_registered = [&] { return must(device_->describe(slab.data())).kind == MemoryKind::pinned; };
-  for (const bool ends_first : {true, false}) {
+  for (const bool is_made_by_other : {true, false}) {
     const ServerMemory server = server_of(model);
     const ServerMemory of_other(*other, model);
-    auto first = bind(server);
-    auto second = must(DeviceTensors::bind(other, of_other.tensors()));
-    const auto registrations = detail::SlabRegistrations::of(other);
+    const auto stays = bind(server);
+    auto ends_first = must(DeviceTensors::bind(other, of_other.tensors()));
     const Stream stream = must(device_->create_stream());
     const Stream stream_of_other = must(other->create_stream());
-    must(first->refresh(subscriber_->snapshot(), stream.handle()));
-    must(second->refresh(subscriber_->snapshot(), stream_of_other.handle()));
-    EXPECT_EQ(registrations->count(), subscriber_->snapshot().pieces().size()) << "small tensors are one launch";
-    (ends_first ? first : second) = nullptr;
-    EXPECT_TRUE(is_registered()) << "the other one's copies run";
-    if (first != nullptr) must(first->wait(kPatience));
-    if (second != nullptr) must(second->wait(kPatience));
-    expect_holds(server, model);
-    model.train(ends_first ? 2 : 3);
-    publish(model);
-    if (second != nullptr) {
-      must(second->refresh(subscriber_->snapshot(), stream_of_other.handle()));
-      must(second->wait(kPatience));
-    } else {
-      refresh(first, stream);
-      must(first->wait(kPatience));
-      expect_holds(server, model);
+    if (is_made_by_other) refresh(ends_first, stream_of_other);
+    refresh(stays, stream);
+    if (!is_made_by_other) refresh(ends_first, stream_of_other);
+    for (const auto& device : {device_, other}) {
+      EXPECT_EQ(detail::SlabRegistrations::of(device)->count(), subscriber_->snapshot().pieces().size())
+          << "small tensors are one launch";
     }
-    first = nullptr;
-    second = nullptr;
+    ends_first = nullptr;
+    EXPECT_TRUE(is_registered()) << "the other one's copies run";
+    must(stays->wait(kPatience));
+    expect_holds(server, model);
+    model.train(is_made_by_other ? 2 : 3);
+    publish(model);
+    refresh(stays, stream);
+    must(stays->wait(kPatience));
+    expect_holds(server, model);
   }
   EXPECT_FALSE(is_registered()) << "the last server has ended";
+}
+
+/// Two threads that begin and end the registrations of one slab, of two devices, or of one.
+class Meeting {
+ public:
+  static constexpr int kTimes = 300;
+  explicit Meeting(const Snapshot& snapshot) : slab_(snapshot.pieces().at(0)) {}
+  /// What each ensure() answered: "true", "false", or its code.
+  std::set<std::string> of(detail::SlabRegistrations& one, detail::SlabRegistrations& other) {
+    return of([&] { return one.ensure(slab_); }, [&] { return other.ensure(slab_); });
+  }
+  /// Registrations of their own, that end each time.
+  std::set<std::string> of(const std::shared_ptr<Device>& one, const std::shared_ptr<Device>& other) {
+    return of([&] { return detail::SlabRegistrations(one).ensure(slab_); },
+              [&] { return detail::SlabRegistrations(other).ensure(slab_); });
+  }
+
+ private:
+  template <typename One, typename Other>
+  static std::set<std::string> of(One one, Other other) {
+    std::set<std::string> of_other;
+    std::jthread thread([&] { of_other = answers(other); });
+    std::set<std::string> all = answers(one);
+    thread.join();
+    all.merge(of_other);
+    return all;
+  }
+  template <typename Ensure>
+  static std::set<std::string> answers(Ensure ensure) {
+    std::set<std::string> answers;
+    for (int time = 0; time < kTimes; ++time) {
+      const Result<bool> is_registered = ensure();
+      answers.insert(!is_registered ? code_of(is_registered) : *is_registered ? "true" : "false");
+    }
+    return answers;
+  }
+
+  const Snapshot::Piece slab_;
+};
+
+TEST_P(HostServing, ASlabOfTheProgramIsRefusedToTwoThatMeet) {
+  open_host({.seed = seed_, .devices = 2});
+  const auto other = must(platform_->open(host_device_uuid(1)));
+  publish(Trained(mixed_sizes()));
+  const Bytes slab = subscriber_->snapshot().pieces().at(0).memory;
+  const Registration theirs = must(framework()->register_host(slab.data(), slab.size(), HostAccess::read_only));
+  Meeting meeting(subscriber_->snapshot());
+  detail::SlabRegistrations here(device_);
+  detail::SlabRegistrations there(other);
+  EXPECT_EQ(meeting.of(here, here), std::set<std::string>{"failed_precondition"});
+  EXPECT_EQ(meeting.of(here, there), std::set<std::string>{"failed_precondition"});
+}
+
+TEST_P(HostServing, ARegistrationThatEndsIsNoOtherPartsOfTheProgram) {
+  open_host({.seed = seed_, .devices = 2});
+  const auto other = must(platform_->open(host_device_uuid(1)));
+  publish(Trained(mixed_sizes()));
+  Meeting meeting(subscriber_->snapshot());
+  for (const auto& sharer : {other, device_}) {
+    const auto answers = meeting.of(device_, sharer);
+    EXPECT_TRUE(answers.contains("true"));
+    EXPECT_FALSE(answers.contains("failed_precondition")) << "it was refused as somebody else's";
+  }
+}
+
+/// The driver keeps what a lost device registered, and the other devices copy as they can.
+TEST_P(HostServing, ASlabOfALostDeviceIsCopiedToTheOther) {
+  open_host({.seed = seed_, .devices = 2});
+  const auto other = must(platform_->open(host_device_uuid(1)));
+  Trained model(mixed_sizes());
+  publish(model);
+  const ServerMemory server = server_of(model);
+  auto lost = bind(server);
+  const Stream stream = must(device_->create_stream());
+  refresh(lost, stream);
+  host().strike(0);
+  EXPECT_EQ(code_of(lost->wait(kPatience)), "failed_precondition");
+  lost = nullptr;
+  device_ = other;
+  const ServerMemory of_other = server_of(model);
+  const auto tensors = bind(of_other);
+  const Stream stream_of_other = must(other->create_stream());
+  for (std::uint64_t version = 2; version < 4; ++version) {
+    refresh(tensors, stream_of_other);
+    must(tensors->wait(kPatience));
+    expect_holds(of_other, model);
+    model.train(version);
+    publish(model);
+  }
 }
 
 /// The driver may know pages that lay at that address before.
