@@ -128,15 +128,16 @@ TEST_F(NcclStream, TwoSubscribersShareBroadcasts) {
 class LateRounds {
  public:
   LateRounds() {
-    set_log_hook([this](LogLevel, const std::string& line) {
-      if (line.find("a member did not answer in time") != std::string::npos) ++count_;
+    // The publisher outlives this object, and one of its threads may be in the hook then.
+    set_log_hook([count = count_](LogLevel, const std::string& line) {
+      if (line.find("a member did not answer in time") != std::string::npos) ++*count;
     });
   }
   ~LateRounds() { set_log_hook(nullptr); }
-  int count() const { return count_; }
+  int count() const { return *count_; }
 
  private:
-  std::atomic<int> count_ = 0;
+  const std::shared_ptr<std::atomic<int>> count_ = std::make_shared<std::atomic<int>>(0);
 };
 
 /// Its connection stands, so nothing but the round's deadline tells of it. Without the deadline the other one would go
