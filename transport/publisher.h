@@ -332,13 +332,13 @@ class Publisher {
   /// the copy, on the device: each later write on it, and each free in its order, comes after the copy. Tensors of both
   /// kinds may come in one publish. An error of the device after the return refuses the version: wait_committed() has
   /// it, and so has the log. The next publish takes the changes along.
-  ///
   /// Errors:
   ///   invalid_argument: no tensors, a tensor's size contradicts its spec, duplicate names, an index out of range.
   ///   failed_precondition: names, dtypes or shapes differ from the architecture, and no new one was given.
-  ///   out_of_space: readers hold too much of the arena; or two versions before are not sealed: yet, if tensors are in
-  ///     a GPU's memory, or in half a minute, if that GPU hangs. This version is skipped and the loop goes on. The next
-  ///     publish captures the changes of this one too. timed_out: so with another architecture, and nothing changed.
+  ///   out_of_space: readers hold too much of the arena; or the two versions before this one are not sealed. publish()
+  ///     does not wait for them if tensors are in a GPU's memory; otherwise it waits up to half a minute. This version
+  ///     is skipped, the loop goes on, and the next publish captures its changes too.
+  ///   timed_out: the same wait, of a publish with another architecture; nothing has changed.
   ///   Of tensors in a GPU's memory also: unavailable, there is no driver; invalid_argument, an address is not of that
   ///     GPU; failed_precondition, the GPU is lost to this process. Nothing is lost: as after out_of_space.
   Result<PublishReceipt> publish(std::span<const TensorView> tensors, PublishOptions options);

@@ -140,11 +140,13 @@ class Capture {
   /// capture before the last when the loop is faster than the digests. Completes an open capture: what add() copied is
   /// not copied again, and counts as changed where its bytes are not the last version's. The receipt counts all.
   ///
-  /// Errors: failed_precondition (not prepared, another number of tensors); invalid_argument (an index out of range, a
-  /// tensor whose size is not the architecture's); out_of_space (nothing was captured; what should have been is
-  /// captured by the next call; so when two captures before are not sealed: yet, if tensors lie in a GPU's memory, or
-  /// in Options::wait_at_most); those of
-  /// the copiers (what should have been captured is captured by the next call).
+  /// Errors:
+  ///   failed_precondition: not prepared, another number of tensors.
+  ///   invalid_argument: an index out of range, a tensor whose size is not the architecture's.
+  ///   out_of_space: readers hold too much of the memory; or the two captures before this one are not sealed. capture()
+  ///     does not wait for them if tensors lie in a GPU's memory; otherwise it waits up to Options::wait_at_most.
+  ///     Nothing was captured, and the next call captures what this one should have.
+  ///   those of the copiers: the next call captures what this one should have.
   Result<Receipt> capture(const Request& request);
 
   /// These segments may be written again.

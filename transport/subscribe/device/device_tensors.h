@@ -105,7 +105,8 @@ class DeviceTensors {
     return refresh(std::make_shared<const Snapshot>(std::move(snapshot)), stream);
   }
 
-  /// Registers the slabs that a refresh from this snapshot would copy from. The host waits for it.
+  /// Registers the slabs that a refresh from this snapshot would copy from. The host waits for it. Errors as refresh(),
+  /// before it queues anything.
   Status prepare(const Snapshot& snapshot);
 
   /// What `stream` gets from now on runs after the copies of the last refresh, and the next refresh's copies run after
