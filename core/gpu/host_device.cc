@@ -151,6 +151,7 @@ class HostEngine final : public Engine {
   }
 
   Status unregister_host(const void* address) override {
+    FRESHET_TRY(check());
     FRESHET_TRY(world_->remove(address, false));
     return {};
   }
