@@ -81,7 +81,7 @@ class ExternalLevel {
   bool inherit_equal(Draft& draft, std::uint32_t at, const Digest& digest) const;
   /// The newest version's tensor with that name and form.
   std::optional<std::uint32_t> known_tensor(const TensorSpec& spec) const;
-  /// Of what was put with digests of zeros.
+  /// Replaces digests of zeros by those that the repository computed in the put of `name`.
   Status learn_digests(Manifest& manifest, const VersionName& name) const;
   Status note_stored(Draft&& draft, const VersionName& name, const ShardedVersion& version);
   Result<const VersionRecord*> record_of(const Version& version) FRESHET_REQUIRES(mutex_);

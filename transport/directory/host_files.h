@@ -41,7 +41,7 @@ Status write_whole(int file, const void* data, std::size_t bytes, const std::str
 Status replace(int folder, const std::string& name, const std::string& text);
 /// What replace() writes before it takes a file's place.
 bool is_aside(std::string_view name);
-/// Removes a file aside whose process died before it could.
+/// Removes a file aside that is older than a minute: its process died before it removed the file.
 void drop_left_aside(int folder, const char* name);
 
 /// Takes the whole file for this description; false when somebody else has it.

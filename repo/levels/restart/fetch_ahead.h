@@ -24,7 +24,8 @@ class FetchAhead {
 
   FetchAhead(std::vector<WantedPiece> wanted, Fetch fetch) : wanted_(std::move(wanted)), fetch_(std::move(fetch)) {}
 
-  /// Waits for the first `count` of what is wanted. After an error, another call fetches that batch again.
+  /// Waits until the first `count` of the wanted pieces are there. If a fetch fails, the next call fetches its batch
+  /// again.
   Status wait_for(std::size_t count);
 
  private:

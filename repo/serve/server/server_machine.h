@@ -163,7 +163,7 @@ using ServerAction = std::variant<action::Welcome, action::Pong, action::Run, ac
 enum class LateCalls {
   begin,
   wait,  ///< They are not begun, and their clients wait until the server has ended.
-  lose,  ///< Their clients are told that they were lost.
+  lose,  ///< They are dropped, and the next pong tells their clients.
 };
 
 /// One thread at a time.
