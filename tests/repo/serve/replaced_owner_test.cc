@@ -205,6 +205,15 @@ class EndingOwner : public testing::Test {
     });
   }
 
+  /// Reads tensor 0 in a thread of its own.
+  static std::jthread read_beside(const Repository& reader, const VersionRecord& record, std::vector<std::byte>& out) {
+    return std::jthread([&] {
+      const Repository::TensorRead read{.tensor = 0, .out = out};
+      const Status status = reader.read(record, std::span(&read, 1));
+      EXPECT_TRUE(status) << status.error().message();
+    });
+  }
+
   TemporaryFolder folder_;
   std::mt19937_64 random_{7};
   std::atomic<bool> is_reading_{false};
@@ -229,11 +238,7 @@ TEST_F(EndingOwner, HearsNoNewCallsAndWaitsForRunningOnes) {
   const VersionRecord record = reader->get({.model = "net", .number = 1}).value();
   hold_reads();
   std::vector<std::byte> out(version.bytes[0].size());
-  const Repository::TensorRead read{.tensor = 0, .out = out};
-  std::jthread reads([&] {
-    const Status status = reader->read(record, std::span(&read, 1));
-    EXPECT_TRUE(status) << status.error().message();
-  });
+  std::jthread reads = read_beside(*reader, record, out);
   // Not an earlier call of the same read.
   ASSERT_TRUE(came_true([&] { return is_reading_.load(); }));
   std::jthread drains = drain(*ending_);
@@ -260,11 +265,7 @@ TEST_F(EndingOwner, AReadOfManyCallsGoesOnWithTheNextOwner) {
   const VersionRecord record = reader->get({.model = "net", .number = 1}).value();
   hold_reads();
   std::vector<std::byte> out(version.bytes[0].size());
-  const Repository::TensorRead read{.tensor = 0, .out = out};
-  std::jthread reads([&] {
-    const Status status = reader->read(record, std::span(&read, 1));
-    EXPECT_TRUE(status) << status.error().message();
-  });
+  std::jthread reads = read_beside(*reader, record, out);
   ASSERT_TRUE(came_true([&] { return is_reading_.load(); }));
   std::jthread drains = drain(*ending_);
   goes_on_ = true;
@@ -299,11 +300,7 @@ TEST_F(EndingOwner, AReadOutlivesTwoOwners) {
   backend_->before_reads(hold(0));
   backend->before_reads(hold(1));
   std::vector<std::byte> out(version.bytes[0].size());
-  const Repository::TensorRead read{.tensor = 0, .out = out};
-  std::jthread reads([&] {
-    const Status status = reader->read(record, std::span(&read, 1));
-    EXPECT_TRUE(status) << status.error().message();
-  });
+  std::jthread reads = read_beside(*reader, record, out);
   for (std::unique_ptr<RepositoryServer>* const server : {&ending_, &next_}) {
     const std::size_t owner = server == &ending_ ? 0 : 1;
     ASSERT_TRUE(came_true([&] { return begun[owner].try_wait(); }));
