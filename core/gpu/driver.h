@@ -181,8 +181,9 @@ struct Functions {
 #undef FRESHET_DRIVER_POINTER
 };
 
-/// While it lives, the thread's calls do not spoil a CUDA graph that some thread captures in the global mode, a
-/// framework's default: none of our calls is for such a graph, unless the stream that it names is captured. One thread.
+/// While it lives, the thread's calls do not spoil a CUDA graph that another thread captures in the global mode, which
+/// is a framework's default. None of our calls belongs to such a graph, unless the call's stream is captured. One
+/// thread.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const Functions& calls)

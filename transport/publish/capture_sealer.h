@@ -59,7 +59,7 @@ class IssuedCopies {
   /// Once.
   void complete(TensorCopier::Copied copied);
   bool is_complete() const { return complete_.load(std::memory_order_acquire); }
-  /// For the sealer: each copier completes what was issued, at its end at the latest.
+  /// For the sealer. This wait ends: a copier completes all its copies, at the latest when the copier itself ends.
   void wait() const FRESHET_EXCLUDES(mutex_);
   /// False: the copies are not complete then.
   bool wait_until(Time deadline) const FRESHET_EXCLUDES(mutex_);

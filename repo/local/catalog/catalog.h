@@ -74,9 +74,9 @@ class Catalog {
   std::shared_ptr<const VersionRow> row_of(const VersionId& id) const;
   bool has_name(const VersionName& name) const;
 
-  /// The lineage: ancestors and descendants. Retired versions stay in it. A forest of its own for each load(), so that
-  /// whoever holds it while the catalog is read anew finds the nodes that he knows; locked as the catalog is. A
-  /// reader's first question about it makes it (30 ms for 60,000 versions): most commands never ask.
+  /// The lineage: ancestors and descendants. Retired versions stay in it. Locked as the catalog is. Each load() has a
+  /// forest of its own. So the holder of an older forest still finds the nodes that it knows. A reader's first question
+  /// about the lineage makes the forest: most commands never ask.
   std::shared_ptr<const VersionForest> forest() const {
     (void)grown_forest();
     return forest_;
