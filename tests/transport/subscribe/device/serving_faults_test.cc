@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Serving from a device when something fails.
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <thread>
@@ -107,6 +108,20 @@ TEST_P(HostServing, TwoDevicesLetGoOfASlabThatNobodyElseKeeps) {
   }));
 }
 
+/// How many slabs the version's tensors lie in. A busy publisher adds slabs, and names those too where none lies yet.
+std::size_t slabs_with_tensors(const Snapshot& snapshot) {
+  const std::vector<Snapshot::Piece> slabs = snapshot.pieces();
+  return static_cast<std::size_t>(std::ranges::count_if(slabs, [&](const Snapshot::Piece& slab) {
+    for (std::uint32_t tensor = 0; tensor < snapshot.manifest().architecture->tensors().size(); ++tensor) {
+      const Bytes bytes = snapshot.bytes(tensor);
+      if (!bytes.empty() && slab.memory.data() <= bytes.data() &&
+          bytes.data() < slab.memory.data() + slab.memory.size())
+        return true;
+    }
+    return false;
+  }));
+}
+
 /// A driver registers memory for all devices, and refuses it to the second that asks.
 TEST_P(HostServing, TwoDevicesShareARegistrationWhicheverMadeIt) {
   open_host({.seed = seed_, .devices = 2});
@@ -126,7 +141,7 @@ TEST_P(HostServing, TwoDevicesShareARegistrationWhicheverMadeIt) {
     refresh(stays, stream);
     if (!is_made_by_other) refresh(ends_first, stream_of_other);
     for (const auto& device : {device_, other}) {
-      EXPECT_EQ(detail::SlabRegistrations::of(device)->count(), subscriber_->snapshot().pieces().size())
+      EXPECT_EQ(detail::SlabRegistrations::of(device)->count(), slabs_with_tensors(subscriber_->snapshot()))
           << "small tensors are one launch";
     }
     ends_first = nullptr;
