@@ -119,8 +119,10 @@ TEST_F(HostileClient, SmallTensorsThatComeWithAPutAreProvedAsOthersAre) {
   RawClient client(address_);
   client.hello();
   std::uint64_t number = 1;
+  std::vector<Digest> digests = version_.manifest.digests;
   const auto say = [&](std::vector<std::pair<std::uint32_t, std::uint64_t>> given, Bytes given_bytes) {
     Put put = put_question(test_id(100 + ++number));
+    put.manifest.digests = digests;
     put.given = std::move(given);
     put.given_bytes = given_bytes;
     client.say(request(number, put));
@@ -137,12 +139,16 @@ TEST_F(HostileClient, SmallTensorsThatComeWithAPutAreProvedAsOthersAre) {
         say({{0, ~std::uint64_t{0}}, {1, 3000}}, all)}) {
     EXPECT_TRUE(lacking && step_in<Invitation>(*lacking)) << "the server asks for all";
   }
+  digests.assign(2, {});  // Zeros: those of the bytes that come.
+  EXPECT_TRUE(say({{0, 100}, {1, 3000}}, all));
+  digests = version_.manifest.digests;
+  EXPECT_EQ(local_->get({.model = "net", .number = 3})->manifest.digests, digests);
   bytes[5] ^= std::byte{1};
   for (const auto& wrong : {say({{0, 100}, {1, 3000}}, all), say({{0, 99}, {1, 3001}}, all)}) {
     ASSERT_TRUE(wrong && (*wrong)->failed() != nullptr);
     EXPECT_EQ(error_of(*(*wrong)->failed()).code(), Code::corrupt);
   }
-  EXPECT_EQ(local_->stat()->versions, 2u);
+  EXPECT_EQ(local_->stat()->versions, 3u);
 }
 
 TEST_F(HostileClient, RangesOutsideOfTheVersionAreRefused) {

@@ -72,6 +72,7 @@ TEST_F(RacedPut, AsksForWhatWasRetiredMeanwhile) {
 }
 
 TEST_F(RacedPut, TriesAgainAsOftenAsThatHelps) {
+  mixed_.manifest.digests.back() = {};  // That of the bytes that come, each time.
   const auto name = put_raced(1, 6);
   ASSERT_TRUE(name) << name.error().message();
   EXPECT_EQ(read_all(*repository_, *name).value(), mixed_.bytes);
