@@ -126,7 +126,7 @@ std::string CredentialSource::path() const {
 }
 
 std::string CredentialSource::origin() const {
-  return from_variables() ? "AWS_ACCESS_KEY_ID" : format("{} [{}]", path(), shown(profile()));
+  return from_variables() ? "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" : format("{} [{}]", path(), shown(profile()));
 }
 
 Result<Credentials> CredentialSource::load_file() const {

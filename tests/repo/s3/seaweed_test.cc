@@ -50,7 +50,8 @@ TEST_F(SeaweedServed, RefusesWrongKeysAndWrongPlacesByName) {
   const VariableEnv unknown = VariableEnv::with({{"AWS_ACCESS_KEY_ID", "nobody"}, {"AWS_SECRET_ACCESS_KEY", "secret"}});
   EXPECT_THAT(error_at(a_new_place(), unknown).message(), HasSubstr("does not know the access key ID"));
   const VariableEnv wrong = VariableEnv::with({{"AWS_ACCESS_KEY_ID", "owner"}, {"AWS_SECRET_ACCESS_KEY", "other"}});
-  EXPECT_THAT(error_at(a_new_place(), wrong).message(), HasSubstr("correct AWS_ACCESS_KEY_ID"));
+  EXPECT_THAT(error_at(a_new_place(), wrong).message(),
+              HasSubstr("correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"));
   S3Address elsewhere = a_new_place();
   elsewhere.bucket = "no-such-bucket";
   const Error error = error_at(elsewhere, kOwnerKeys);
