@@ -252,7 +252,8 @@ class Repository : public VersionCatalog {
   /// Errors; a failed put leaves nothing half-made, and the next put first tries to recover a failed backend:
   ///   already_exists: this version id is stored, or was stored and is retired. Nothing was done.
   ///   invalid_argument: the manifest does not pass check(), its number is above kGivenNumberMax, the version would
-  ///     descend from itself, or a digest of zeros stands for bytes that another version wrote or that are stored.
+  ///     descend from itself, a digest of zeros stands for bytes that another version wrote or that are stored, or the
+  ///     quality is not a number.
   ///   failed_precondition: the ancestor was retired; the backend is read-only; or this is one provider of several, and
   ///     `placed` is not set.
   ///   corrupt: bytes do not match their digest, or a stored segment has another digest.
@@ -291,7 +292,7 @@ class Repository : public VersionCatalog {
 
   /// Changes a version's quality and tags, never its bytes or its owner map. Durable, all of it or nothing, as a
   /// separate commit. From then on get(), match() and its filters use the new values. invalid_argument for tags that no
-  /// version may have; out_of_space above kLaterTagsMax.
+  /// version may have, and a quality that is not a number; out_of_space above kLaterTagsMax.
   virtual Status annotate(const VersionName& name, const Annotations& annotations) = 0;
   virtual Result<VersionNumber> latest(const std::string& model) const = 0;
   /// The version with this identity, also a retired one. Result not set: it was never stored.

@@ -181,7 +181,9 @@ class SheetReader {
     const JsonDocument* const value = member(object_, "quality");
     if (value == nullptr || value->is_null()) return {};
     quality = number(*value);
-    return quality ? Status() : wrong("\"quality\" is no number");
+    if (!quality) return wrong("\"quality\" is no number");
+    if (std::isnan(*quality)) quality.reset();  // As earlier builds exported it.
+    return {};
   }
 
   Status read_aliases(std::vector<std::string>& aliases) const {

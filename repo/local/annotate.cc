@@ -17,6 +17,7 @@ tl::unexpected<Error> too_many_tags() {
 }
 
 Status check(const Annotations& annotations) {
+  if (annotations.sets_quality) FRESHET_TRY(check_quality(annotations.quality));
   if (annotations.tags.size() > kLaterTagsMax) return too_many_tags();
   std::set<std::string_view> keys;
   for (const auto& [key, value] : annotations.tags) {

@@ -2,6 +2,7 @@
 #include "repo/records/records.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/base/format.h"
@@ -280,6 +281,11 @@ std::string encode(const VersionRow& row) {
   return finish(builder, version.Finish());
 }
 
+Status check_quality(const std::optional<double>& quality) {
+  if (!quality || !std::isnan(*quality)) return {};
+  return fail(Code::invalid_argument, "the quality is not a number; leave it out for a version that has none");
+}
+
 Result<VersionRow> decode_version_row(std::string_view value) {
   const std::vector<std::uint64_t> buffer = aligned_copy(value);
   const auto* version = verified<stored::Version>(buffer, value.size());
@@ -302,7 +308,8 @@ Result<VersionRow> decode_version_row(std::string_view value) {
   if (version->ancestor_model() != nullptr) row.ancestor_name.model = version->ancestor_model()->str();
   row.ancestor_name.number = version->ancestor_number();
   const auto quality = version->quality();
-  if (quality.has_value()) row.quality = quality.value();
+  // Earlier builds stored what is not a number, and equals nothing.
+  if (quality.has_value() && !std::isnan(quality.value())) row.quality = quality.value();
   if (version->placed() != nullptr) row.placed = placed_from(*version->placed());
   if (version->later_tags() == nullptr) return row;
   for (const stored::StoredTag* tag : *version->later_tags()) {

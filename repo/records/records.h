@@ -108,6 +108,8 @@ struct VersionRow {
   bool operator==(const VersionRow&) const = default;
 };
 std::string encode(const VersionRow& row);
+/// invalid_argument: it is not a number, which would equal nothing, itself included. Infinities are.
+Status check_quality(const std::optional<double>& quality);
 /// The tags of a version whose manifest has `tags`.
 Tags with_later_tags(Tags tags, const VersionRow& row);
 Result<VersionRow> decode_version_row(std::string_view value);

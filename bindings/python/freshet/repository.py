@@ -211,7 +211,7 @@ class Repository(Handle):
                    ancestor's common prefix has may be left out.
         graph      the architecture: a dictionary, a graph file's text or its path; None guesses a chain of layers.
         ancestor   the version that it was transferred from.
-        quality    larger is better.
+        quality    larger is better; None where there is none, as for a run that diverged.
         dedup      tensors of equal content are inherited, whoever wrote them.
         deltas     what was fine-tuned from the ancestor is kept as lossless differences.
         roles      what tensors are for, where no graph says it, as Publisher.publish() takes them; resume() gives those that

@@ -148,6 +148,9 @@ Status LocalRepository::Impl::admit(Manifest& manifest, const PutOptions& option
     }
   }
   if (manifest.ancestor == manifest.id) return fail(Code::invalid_argument, "the version is its own ancestor");
+  if (Status said = check_quality(options.quality); !said) {
+    return fail(std::move(said).error().with_context("put " + manifest.name.model));
+  }
   {
     const MutexLock lock(known.mutex);
     if (const auto stored = known.catalog.find(manifest.id)) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "core/base/format.h"
 #include "repo/records/records.h"
@@ -186,6 +187,15 @@ TEST_F(Audit, AVersionsRecordThatDoesNotAgreeWithItsManifest) {
   changed.own_bytes += 1;
   expect_found([&] { set(version_key(name(3)), encode(changed)); },
                {"net@3: its record does not agree with its manifest"});
+}
+
+TEST_F(Audit, AQualityThatIsNotANumberIsNone) {
+  VersionRow earlier = row(3);
+  earlier.quality = std::numeric_limits<double>::quiet_NaN();
+  set(version_key(name(3)), encode(earlier));
+  const auto repository = open();
+  EXPECT_EQ(findings(*repository), Lines{});
+  EXPECT_FALSE(repository->get(name(3))->quality);
 }
 
 TEST_F(Audit, TwoVersionsOfOneIdentity) {

@@ -288,6 +288,7 @@ TEST_F(RestoreOne, HostileSheetsAreRefused) {
             "\"created_ns\" is no time in nanoseconds");
   EXPECT_EQ(said("\"step\":0", "\"step\":-1"), "\"step\" is no count");
   EXPECT_EQ(said("\"quality\":null", "\"quality\":\"good\""), "\"quality\" is no number");
+  EXPECT_EQ(said("\"quality\":null", "\"quality\":\"nan\""), "taken") << "as none";
   EXPECT_EQ(said("/1/1/0\"", "/1/1\""), "a tensor's \"segment\" is none");
   EXPECT_EQ(said("/1/1/0\"", "/1/1/4294967296\""), "a tensor's \"segment\" is none");
   EXPECT_NE(parse_version_sheet("[]").error().message(), "");

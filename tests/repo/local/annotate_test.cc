@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "repo/backend/backend_wrapper.h"
 #include "repo/match/structure_index.h"
 #include "tests/repo/world.h"
@@ -93,6 +95,17 @@ TEST_F(Annotate, OneCallHasNoMoreTagsThanAVersion) {
   EXPECT_TRUE(repository_->annotate(kFirst, removals)) << "none of them was there";
   removals.tags.emplace_back("one more", std::nullopt);
   EXPECT_EQ(repository_->annotate(kFirst, removals).error().code(), Code::out_of_space);
+}
+
+TEST_F(Annotate, AQualityThatIsNotANumberIsRefusedBeforeAndAfterThePut) {
+  put_one();
+  const double not_a_number = std::numeric_limits<double>::quiet_NaN();
+  const Status said = repository_->annotate(kFirst, {.sets_quality = true, .quality = not_a_number});
+  EXPECT_EQ(said.error().code(), Code::invalid_argument);
+  const TestVersion other = make_version("net", test_id(99), architecture_, nullptr, {}, random_);
+  EXPECT_EQ(put(*repository_, other, {.quality = not_a_number}).error().code(), Code::invalid_argument);
+  EXPECT_EQ(repository_->stat()->versions, 1U);
+  EXPECT_EQ(repository_->get(kFirst)->quality, 0.5);
 }
 
 TEST_F(Annotate, ABatchThatFailedSaysNothing) {
