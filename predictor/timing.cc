@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "predictor/timing.h"
 
-#include <limits>
 #include <string>
 
 #include "core/base/format.h"

@@ -10,7 +10,6 @@
 /// While a hold is set, the publisher keeps new versions and nobody serves them.
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>

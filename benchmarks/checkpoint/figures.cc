@@ -5,7 +5,6 @@
 #include <array>
 #include <barrier>
 #include <map>
-#include <numeric>
 #include <thread>
 
 #include "benchmarks/checkpoint/disk.h"

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 
 #include "benchmarks/checkpoint/disk.h"
 #include "benchmarks/checkpoint/job.h"

@@ -3,7 +3,6 @@
 /// back; against memcpy, plain files, plain streams, and the peers that the command line names.
 
 #include <filesystem>
-#include <functional>
 
 #include "benchmarks/checkpoint/alone.h"
 #include "benchmarks/checkpoint/figures.h"

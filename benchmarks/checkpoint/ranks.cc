@@ -2,7 +2,6 @@
 #include "benchmarks/checkpoint/ranks.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <thread>
 
 #include "benchmarks/checkpoint/disk.h"

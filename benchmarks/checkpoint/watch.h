@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <utility>
 
 #include "core/base/clock.h"
 #include "core/base/result.h"

@@ -3,7 +3,6 @@
 
 /// What clients do at the same time: each stores its model, and loads another's.
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>

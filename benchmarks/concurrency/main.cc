@@ -9,13 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <numeric>
-#include <thread>
 
 #include "benchmarks/common/command_line.h"
 #include "benchmarks/common/report.h"

@@ -2,7 +2,6 @@
 #include "benchmarks/curve_fit/plain_solver.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <unsupported/Eigen/LevenbergMarquardt>
 #include <vector>

@@ -4,7 +4,6 @@
 ///
 /// usage: delta [--quick] [--json]
 
-#include <cmath>
 #include <cstring>
 #include <ctime>
 #include <fstream>

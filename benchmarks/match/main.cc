@@ -5,10 +5,8 @@
 /// usage: match [--quick] [--json] [--corpus FILE.jsonl] [--only CASE]
 
 #include <chrono>
-#include <functional>
 #include <latch>
 #include <limits>
-#include <optional>
 #include <string>
 #include <thread>
 

@@ -3,7 +3,6 @@
 
 /// The ways to run a search that nas compares: where a candidate's first layers come from, and where models are kept.
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>

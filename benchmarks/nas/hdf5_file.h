@@ -4,7 +4,6 @@
 /// A model as an HDF5 file: a group for each layer, named by its slot id, with a dataset for each of its tensors. The C
 /// library, without Python above it.
 
-#include <cstdint>
 #include <string>
 
 #include "core/base/result.h"

@@ -4,7 +4,6 @@
 /// A small model, its publisher and its subscribers in one process, by memory or by a channel over loopback; and how
 /// long a user waits for what they do.
 
-#include <functional>
 #include <memory>
 #include <string>
 

@@ -3,7 +3,6 @@
 
 #include <sys/resource.h>
 
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <iostream>

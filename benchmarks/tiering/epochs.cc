@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "benchmarks/tiering/monarch.h"
 #include "core/base/format.h"

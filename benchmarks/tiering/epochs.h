@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "benchmarks/common/report.h"
 #include "benchmarks/tiering/job.h"

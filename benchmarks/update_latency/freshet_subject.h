@@ -4,7 +4,6 @@
 /// Freshet itself: a Publisher here, a Subscriber in another process, the shm channel between them.
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>

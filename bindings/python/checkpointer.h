@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
-#include <string>
 
 #include "bindings/python/tensors.h"
 #include "core/base/fork_guard.h"

@@ -4,6 +4,8 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include <cmath>
+
 #include "bindings/python/errors.h"
 
 namespace freshet::python {

@@ -7,7 +7,6 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 

@@ -3,9 +3,6 @@
 
 #include <nanobind/stl/string.h>
 
-#include <limits>
-#include <memory>
-
 #include "bindings/python/errors.h"
 #include "bindings/python/stream/records.h"
 #include "scheduler/scheduler.h"

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <string>
 #include <utility>
 

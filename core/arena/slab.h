@@ -9,7 +9,6 @@
 /// A slab of device memory (core/gpu/device.h) has the same life, and its descriptor is passed on alike. It has no
 /// seals: its receiver maps it read-only by its own will. So only processes of the same user may get it.
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>

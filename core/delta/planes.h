@@ -5,7 +5,6 @@
 /// core/delta's own source files.
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 
 #include "core/base/format.h"
 #include "core/base/text.h"

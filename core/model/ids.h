@@ -8,7 +8,6 @@
 /// sequence. The name of a segment (one tensor's payload) is made from it. A segment's name is the same in every store,
 /// even in a store that never had the version's record.
 
-#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>

@@ -4,7 +4,6 @@
 /// Catalogs: many models of one space, as a search leaves them behind, and queries for them.
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "examples/nas_spaces/evolution.h"

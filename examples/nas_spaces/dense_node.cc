@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/nas_spaces/dense_node.h"
 
-#include <utility>
-
 #include "core/base/format.h"
 
 namespace freshet::nas {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <span>
 
 #include "examples/nas_spaces/genes.h"
 

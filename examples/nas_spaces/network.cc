@@ -2,7 +2,6 @@
 #include "examples/nas_spaces/network.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 

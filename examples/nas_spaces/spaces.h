@@ -5,9 +5,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "examples/nas_spaces/genes.h"
 #include "examples/nas_spaces/network.h"

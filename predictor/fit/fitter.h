@@ -3,9 +3,6 @@
 
 /// The steps of fit(), from points to a Forecast. For fit.cc.
 
-#include <optional>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "predictor/curves/curve.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/bucket/shared_packs.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/base/deadline.h"

@@ -3,7 +3,6 @@
 
 /// The common parts of a ClusterRepository. Private to this room.
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>

@@ -3,7 +3,6 @@
 /// home has the bytes already.
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/format.h"
 #include "repo/cluster/impl.h"

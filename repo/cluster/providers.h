@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "core/base/result.h"
 #include "repo/provider_repository.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Puts that ended undecided and were put again under another identity: what may have come of them is taken back.
 
-#include <algorithm>
 #include <utility>
 
 #include "repo/cluster/impl.h"

@@ -2,7 +2,6 @@
 /// Pinning versions, and telling who holds them.
 
 #include <algorithm>
-#include <chrono>
 
 #include "core/base/format.h"
 #include "core/base/text.h"

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "core/base/clock.h"
 #include "repo/log/broken_rule.h"

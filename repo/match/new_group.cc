@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <memory>
 #include <unordered_map>
-#include <utility>
 
 #include "core/base/check.h"
 #include "repo/match/writer.h"

@@ -24,7 +24,6 @@
 /// After unavailable, timed_out, cancelled or io_error, a write may have been applied, or may still be applied later.
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -2,7 +2,6 @@
 #include "repo/rados/cluster.h"
 
 #include <cerrno>
-#include <chrono>
 #include <system_error>
 #include <utility>
 

@@ -3,7 +3,6 @@
 
 /// A connection to one namespace of a pool, and operations on its objects. Private to this folder.
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

@@ -2,7 +2,6 @@
 #include "repo/rados/rados_store.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <deque>

@@ -6,8 +6,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <cerrno>
-
 #include "core/base/file_descriptor.h"
 #include "core/base/format.h"
 #include "repo/rocks/store.h"

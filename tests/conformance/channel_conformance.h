@@ -12,7 +12,6 @@
 #include <functional>
 #include <memory>
 #include <ostream>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>

@@ -6,7 +6,6 @@
 #include <clocale>
 #include <cstdlib>
 #include <fstream>
-#include <memory>
 
 #include "core/base/format.h"
 #include "core/json/canonical_json.h"

@@ -3,11 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <limits>
 #include <random>
 
 #include "core/base/digest.h"

@@ -3,7 +3,6 @@
 
 /// An Env over the real one that fails the nth call that changes files. One thread at a time.
 
-#include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>

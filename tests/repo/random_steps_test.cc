@@ -7,9 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <set>
-#include <unordered_set>
 
 #include "core/base/format.h"
 #include "tests/fault/fault_backend.h"

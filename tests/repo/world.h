@@ -4,7 +4,6 @@
 /// Versions for tests: a model of a few tensors, whose every version has bytes of its own choosing.
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <random>
 #include <string>

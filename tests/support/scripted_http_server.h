@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <charconv>
 #include <functional>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>

@@ -8,12 +8,8 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "tests/support/eventually.h"
 #include "tests/support/temporary_folder.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Publishers and subscribers in processes of their own, stopped and killed.
 
-#include <sstream>
-
 #include "tests/transport/peer_process.h"
 
 namespace freshet {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/arena/segment_names.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 

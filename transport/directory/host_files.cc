@@ -12,7 +12,6 @@
 #include <ctime>
 #include <filesystem>
 #include <limits>
-#include <thread>
 
 #include "core/base/digest.h"
 #include "core/base/env.h"

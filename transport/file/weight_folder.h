@@ -22,7 +22,6 @@
 /// reserves a file's whole length before it writes, and promises no other file, cannot be told from who is done.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -11,13 +11,10 @@
 /// Within a host no keys are needed, and only this user's processes come in; beyond it every rank has keys.
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 #include <zmq.hpp>
 

@@ -12,11 +12,8 @@
 ///   4. A rank that was itself not running counts nobody as silent for that time.
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "core/base/clock.h"

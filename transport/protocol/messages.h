@@ -5,10 +5,8 @@
 /// transport/protocol/wire.fbs is their encoding, verified before use.
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 

@@ -3,7 +3,6 @@
 
 /// The outcomes of the last versions of a publisher, for callers that wait for one.
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <stop_token>

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <system_error>
 
 #include "core/base/deadline.h"
 #include "core/base/format.h"

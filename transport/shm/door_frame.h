@@ -7,7 +7,6 @@
 /// memory are counted apart, and have frames of their own; only a session gets them that was granted a version there.
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "core/base/result.h"

@@ -4,7 +4,6 @@
 /// The subscriber's side of the door: knocks, receives slabs, and notices when the publisher is gone.
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 

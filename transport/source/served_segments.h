@@ -11,7 +11,6 @@
 /// Any thread. Pins keep the object alive.
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>

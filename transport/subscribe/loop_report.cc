@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/subscribe/loop_report.h"
 
-#include <utility>
-
 #include "core/base/interruption.h"
 
 namespace freshet::detail {

@@ -10,7 +10,6 @@
 #include <limits>
 #include <optional>
 #include <stop_token>
-#include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/mutex.h"

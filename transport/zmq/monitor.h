@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <string>
 #include <zmq.hpp>
 
 #include "core/base/result.h"

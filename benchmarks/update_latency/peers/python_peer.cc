@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <sstream>
 
 #include "benchmarks/common/child.h"
 #include "benchmarks/update_latency/subject.h"

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <thread>
 

@@ -2,7 +2,6 @@
 #include "bindings/cli/completion/completion.h"
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <sstream>
 #include <string_view>

@@ -5,9 +5,6 @@
 
 #include <dlfcn.h>
 
-#include <string>
-#include <utility>
-
 namespace freshet::cli {
 
 /// Stays loaded: libraries that start threads of their own do not survive being unloaded.

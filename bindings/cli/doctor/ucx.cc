@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <set>
+#include <vector>
 
 #include "bindings/cli/doctor/finding.h"
 #include "core/base/format.h"

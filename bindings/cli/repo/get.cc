@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <set>
-#include <span>
 
 #include "bindings/cli/frame/arguments.h"
 #include "bindings/cli/frame/durable_file.h"

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 

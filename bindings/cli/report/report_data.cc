@@ -5,7 +5,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <unordered_map>
 
 #include "bindings/cli/repo/repo.h"
 #include "bindings/runtime/scheduled_publisher.h"

@@ -3,8 +3,6 @@
 
 /// The subscribers that serve a model at this moment, for `freshet report`.
 
-#include <string>
-
 #include "bindings/cli/frame/output.h"
 #include "transport/ask/ask_stat.h"
 

@@ -6,7 +6,6 @@
 
 #include <span>
 #include <string>
-#include <vector>
 
 #include "bindings/cli/frame/program.h"
 #include "transport/publisher.h"

@@ -8,7 +8,6 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "bindings/cli/frame/output.h"
 #include "bindings/cli/frame/program.h"

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <list>
-#include <string>
 
 #include "bindings/python/errors.h"
 #include "bindings/python/stream/device_tensors.h"

@@ -6,7 +6,6 @@
 #include <nanobind/nanobind.h>
 
 #include <chrono>
-#include <span>
 
 #include "core/base/clock.h"
 #include "core/model/manifest.h"

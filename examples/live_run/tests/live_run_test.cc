@@ -5,7 +5,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "examples/live_run/tests/live_program.h"
 #include "tests/support/eventually.h"

@@ -3,7 +3,6 @@
 
 /// The answers of a rank to the questions of others: bytes of its folders, of its memory, and of the repository.
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -4,7 +4,6 @@
 /// Brings what this rank stores of a version to the repository, where each rank can open it.
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <thread>

@@ -12,7 +12,6 @@
 ///
 /// VersionBook is what all of them share: the levels of each version, the memory, and the end of the job.
 
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>

@@ -4,9 +4,7 @@
 /// The level `local`: a rank's share as a shard in its folder. Pieces that an older shard there has are not written
 /// again.
 
-#include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "core/base/result.h"
 #include "repo/levels/rank/job.h"

@@ -5,10 +5,8 @@
 /// drew, by requests that say length and checksum. The put then names them, and its owner looks whether they are there.
 /// Private to this folder.
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "core/base/bytes.h"

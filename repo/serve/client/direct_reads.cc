@@ -2,7 +2,6 @@
 #include "repo/serve/client/direct_reads.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "repo/local/side_by_side.h"
 

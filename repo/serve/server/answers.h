@@ -6,7 +6,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 
 #include "core/base/mutex.h"
 #include "repo/provider_repository.h"

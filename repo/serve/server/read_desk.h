@@ -14,13 +14,11 @@
 /// half. A client that does not take the bytes that were read for it loses its connection, so that no client can keep
 /// memory that it does not use.
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>

@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "repo/provider_repository.h"
 #include "repo/serve/wire/messages.h"

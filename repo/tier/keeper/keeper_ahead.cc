@@ -6,8 +6,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "repo/tier/board_file.h"
 #include "repo/tier/keeper/keeper.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tells of a descriptor: the source's identity, size and times, whatever the descriptor is.
 
-#include <errno.h>
 #include <string.h>
 
 #include "repo/tier/reader/decide.h"

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
-#include <vector>
 
 #include "tests/support/temporary_folder.h"
 

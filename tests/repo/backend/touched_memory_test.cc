@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "tests/repo/world.h"
 
 namespace freshet {

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
-#include <string>
 #include <vector>
 
 #include "core/base/format.h"

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iostream>
 #include <numeric>
-#include <random>
 #include <set>
 
 #include "core/base/format.h"

@@ -5,14 +5,12 @@
 /// judge its answers by. Shares no code with the index, nor with what computes slot ids.
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>

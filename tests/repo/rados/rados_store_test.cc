@@ -7,7 +7,6 @@
 #include <fstream>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "repo/rados/clock_lock.h"
 #include "tests/conformance/object_store_conformance.h"

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "repo/s3/s3_store.h"

@@ -4,9 +4,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <thread>
-
 #include "core/base/clock.h"
 #include "core/base/format.h"
 #include "repo/serve/remote_repository.h"

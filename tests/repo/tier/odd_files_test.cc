@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "tests/repo/tier/support/lab.h"
 #include "tests/support/child_process.h"

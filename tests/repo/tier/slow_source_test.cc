@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include "tests/repo/tier/support/slow_lab.h"

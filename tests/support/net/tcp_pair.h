@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <string>
 
 #include "tests/support/net/lab/network.h"

@@ -29,7 +29,6 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
-#include <memory>
 #include <sstream>
 #include <thread>
 

@@ -2,7 +2,6 @@
 #include "tests/transport/sim/publisher.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/check.h"
 #include "core/base/format.h"

@@ -5,8 +5,6 @@
 /// serves them from there again, to its host's neighbours through its door and to others over data channels. The others
 /// get what it fetches while it comes.
 
-#include <optional>
-
 #include "tests/transport/sim/hub.h"
 #include "tests/transport/sim/subscriber.h"
 

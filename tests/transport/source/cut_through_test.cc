@@ -2,8 +2,6 @@
 /// A relay passes on what it fetches while it comes. Whoever fetches from it gets the version byte for byte, or an
 /// error, and neither waits for ever nor reads memory that is written again.
 
-#include <set>
-
 #include "tests/transport/channel/fake_channel.h"
 #include "transport/source/fetch_desk.h"
 #include "transport/subscribe/fetch/fetch_install.h"

@@ -6,7 +6,6 @@
 
 #include <ucp/api/ucp.h>
 
-#include <string>
 #include <string_view>
 
 #include "core/base/result.h"

@@ -32,7 +32,6 @@
 #include <deque>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 

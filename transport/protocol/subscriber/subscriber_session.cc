@@ -2,7 +2,6 @@
 #include "transport/protocol/subscriber/subscriber_session.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace freshet::protocol {
 namespace {

@@ -5,7 +5,6 @@
 /// member of the group it stages the candidate beforehand. One Want at a time. One thread at a time.
 
 #include <optional>
-#include <string_view>
 
 #include "transport/protocol/subscriber/followers.h"
 #include "transport/protocol/subscriber/news.h"

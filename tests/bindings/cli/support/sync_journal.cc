@@ -2,7 +2,6 @@
 // Loaded into a program before its other libraries (LD_PRELOAD): notes each sync and each rename in the file that
 // FRESHET_SYNC_JOURNAL names, in their order, so that a test knows what would outlive the host's end.
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <cerrno>
 #include <memory>
 #include <string>
 

@@ -8,7 +8,6 @@
 /// read and one write for 44 frames. Loss and reordering then hit such segments whole, so a line that has any carries
 /// single frames.
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>

@@ -9,7 +9,6 @@
 #include <atomic>
 #include <latch>
 #include <memory>
-#include <thread>
 
 #include "core/gpu/host_collective.h"
 #include "tests/conformance/channel_conformance.h"

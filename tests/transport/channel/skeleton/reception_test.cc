@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "tests/conformance/channel_sink.h"

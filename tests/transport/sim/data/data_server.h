@@ -7,7 +7,6 @@
 #include <functional>
 #include <list>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "tests/transport/sim/connection.h"

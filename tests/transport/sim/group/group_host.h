@@ -17,7 +17,6 @@
 ///   5. When the trouble ends, everybody serves what is current.
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
