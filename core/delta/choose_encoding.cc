@@ -35,15 +35,6 @@ double place_bytes(double elements, double changed) {
 
 }  // namespace
 
-std::string_view name_of(Encoding encoding) {
-  switch (encoding) {
-    case Encoding::skip: return "skip";
-    case Encoding::delta: return "delta";
-    case Encoding::dense: return "dense";
-  }
-  return "unknown";
-}
-
 double expected_delta_bytes(const EncodingQuestion& question) {
   const auto changed = static_cast<double>(question.changed_elements);
   if (question.bytes_per_change > 0) return kFrameBytes + changed * question.bytes_per_change;

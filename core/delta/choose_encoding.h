@@ -5,7 +5,6 @@
 /// whole ("dense"). A pure function of what was measured.
 
 #include <cstdint>
-#include <string_view>
 
 #include "core/model/dtype.h"
 #include "core/model/tensor.h"
@@ -13,7 +12,6 @@
 namespace freshet {
 
 enum class Encoding : std::uint8_t { skip, delta, dense };
-std::string_view name_of(Encoding encoding);
 
 /// The cost of the processors at both ends. The defaults are what benchmarks/delta found on one core of a server of
 /// 2024, rounded up; measure, where it matters.

@@ -115,10 +115,6 @@ Digest copy_and_digest(MutableBytes to, Bytes from, VectorLevel level) {
   return digest.finish();
 }
 
-void copy_and_digest(MutableBytes to, Bytes from, DigestStream& digest) {
-  copy_and_digest(to, from, digest, vector_level());
-}
-
 void copy_and_digest(MutableBytes to, Bytes from, DigestStream& digest, VectorLevel level) {
   FRESHET_CHECK(to.size() == from.size());
   if (from.empty()) return;  // It may lie nowhere.

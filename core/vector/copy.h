@@ -18,7 +18,6 @@ namespace freshet {
 Digest copy_and_digest(MutableBytes to, Bytes from);
 Digest copy_and_digest(MutableBytes to, Bytes from, VectorLevel level);
 /// The same of bytes that come in pieces: what was written is added to `digest`.
-void copy_and_digest(MutableBytes to, Bytes from, DigestStream& digest);
 void copy_and_digest(MutableBytes to, Bytes from, DigestStream& digest, VectorLevel level);
 
 }  // namespace freshet

@@ -83,10 +83,6 @@ void StructureIndex::set_as_of(std::uint64_t as_of) {
   impl_->change([&](detail::IndexWriter& writer) { writer.reach(as_of); });
 }
 
-std::uint64_t StructureIndex::as_of() const {
-  return impl_->look([](const detail::Shelf& shelf, const auto&) { return shelf.as_of; });
-}
-
 MatchAnswer StructureIndex::match(const MatchQuery& query, const std::optional<VersionId>& excluded) const {
   std::array<std::byte, 16384> first;
   std::pmr::monotonic_buffer_resource memory(first.data(), first.size());

@@ -51,7 +51,6 @@ class StructureIndex {
   /// For commits that change nothing here.
   void set_as_of(std::uint64_t as_of);
 
-  std::uint64_t as_of() const;
   /// `excluded` and its ancestors are in no row, as far as the index knows the lineage. The caller handles
   /// query.exclude_lineage and query.pin_by. REQUIRES: check(query) passes.
   MatchAnswer match(const MatchQuery& query, const std::optional<VersionId>& excluded = std::nullopt) const;

@@ -244,11 +244,6 @@ void VersionBook::stop() {
   changed_.notify_all();
 }
 
-bool VersionBook::has_ended() const {
-  const MutexLock lock(mutex_);
-  return is_over();
-}
-
 Error VersionBook::why_over() const { return over_ ? *over_ : Error(Code::cancelled, "the checkpointer is closed"); }
 
 bool VersionBook::is_open(const Entry& entry) {

@@ -79,7 +79,6 @@ class VersionBook {
 
   void end(const Error& why) FRESHET_EXCLUDES(mutex_);
   void stop() FRESHET_EXCLUDES(mutex_);
-  bool has_ended() const FRESHET_EXCLUDES(mutex_);
 
  private:
   enum class State : std::uint8_t { open, reached, failed };
