@@ -64,11 +64,10 @@ class Groups {
       return {};
     };
     FRESHET_TRY(job.run(life));
-    Samples percent;
-    percent.add(100.0 * static_cast<double>(bytes_on_disk(job.options().folder)) / static_cast<double>(job.bytes()));
+    const double stored = static_cast<double>(bytes_on_disk(job.options().folder));
     report_.add_row(name_, row(way, "local"), "ms", local);
     report_.add_row(name_, row(way, "group"), "ms", group);
-    report_.add_row(name_, row(way, "stored"), "percent", percent);
+    report_.add_row(name_, row(way, "stored"), "percent", 100.0 * stored / static_cast<double>(job.bytes()));
     return {};
   }
 

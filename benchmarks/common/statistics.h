@@ -13,6 +13,8 @@ namespace freshet::benchmarks {
 /// Values of one quantity, in the order in which they were measured.
 class Samples {
  public:
+  Samples() = default;
+  Samples(double only) : values_{only} {}  // NOLINT(google-explicit-constructor)
   void add(double value) { values_.push_back(value); }
   void add(const Samples& other) { values_.insert(values_.end(), other.values_.begin(), other.values_.end()); }
   std::size_t count() const { return values_.size(); }

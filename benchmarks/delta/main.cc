@@ -148,9 +148,8 @@ class Benchmark {
   }
 
   void add_times(const std::string& name, const std::string& subject, std::uint64_t changed, const Times& times) {
-    Samples per_element;
-    per_element.add(static_cast<double>(times.bytes) / static_cast<double>(changed));
-    report_.add_row(name, subject, "bytes per changed element", per_element);
+    report_.add_row(name, subject, "bytes per changed element",
+                    static_cast<double>(times.bytes) / static_cast<double>(changed));
     report_.add_row(name, subject + "_encode", "ms", times.encode);
     report_.add_row(name, subject + "_apply", "ms", times.apply);
   }
@@ -158,9 +157,7 @@ class Benchmark {
   void report_case(const std::string& density, const TensorPair& pair, std::uint64_t changed, const Samples& copy,
                    const Samples& dense, const Times& ours, const std::vector<Times>& theirs) {
     const std::string name = "bf16_" + density;
-    Samples share;
-    share.add(100.0 * static_cast<double>(changed) / static_cast<double>(elements_));
-    report_.add_row(name, "changed", "%", share);
+    report_.add_row(name, "changed", "%", 100.0 * static_cast<double>(changed) / static_cast<double>(elements_));
     report_.add_row(name, "memcpy", "ms", copy);
     report_.add_row(name, "dense_copy_and_digest", "ms", dense);
     add_times(name, "freshet", changed, ours);
@@ -234,9 +231,7 @@ class Benchmark {
     }
     if (changed == 0) return fail(Code::failed_precondition, format("{}: nothing changed", name));
     const auto add = [&](const char* subject, const char* unit, double value) {
-      Samples one;
-      one.add(value);
-      report_.add_row(name, subject, unit, one);
+      report_.add_row(name, subject, unit, value);
     };
     add("changed", "% of the touched tensors", 100.0 * static_cast<double>(changed) / static_cast<double>(elements));
     add("freshet", "bytes per changed element", static_cast<double>(sent) / static_cast<double>(changed));
@@ -250,9 +245,8 @@ class Benchmark {
     for (const auto& peer : peers_) {
       std::uint64_t sent = 0;
       for (const TensorPair& pair : pairs) sent += peer->encode(pair.base, pair.target).size();
-      Samples one;
-      one.add(static_cast<double>(sent) / static_cast<double>(changed));
-      report_.add_row(name, peer->name(), "bytes per changed element", one);
+      report_.add_row(name, peer->name(), "bytes per changed element",
+                      static_cast<double>(sent) / static_cast<double>(changed));
     }
   }
 

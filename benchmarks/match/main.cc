@@ -61,11 +61,6 @@ class Benchmark {
   void workers(const MatchCase& match_case, const StructureIndex& index);
   Status through_provider(const MatchCase& match_case);
   void say(const std::string& text) const { std::cerr << "match: " << text << std::endl; }
-  void add_one(const std::string& name, const std::string& subject, const std::string& unit, double value) {
-    Samples samples;
-    samples.add(value);
-    report_.add_row(name, subject, unit, samples);
-  }
 
   const Options options_;
   Report& report_;
@@ -75,19 +70,20 @@ Status Benchmark::fill(const MatchCase& match_case, StructureIndex& index) {
   const auto start = Clock::now();
   for (std::size_t i = 0; i < match_case.models.size(); ++i) FRESHET_TRY(index.insert(entry_of(match_case, i), i + 1));
   const auto models = static_cast<double>(match_case.models.size());
-  add_one(match_case.name, "insert", "us", microseconds_since(start) / models);
+  report_.add_row(match_case.name, "insert", "us", microseconds_since(start) / models);
   const StructureIndex::Memory memory = index.memory();
-  add_one(match_case.name, "architectures", "count", static_cast<double>(memory.architectures));
-  add_one(match_case.name, "index_beyond_graphs", "bytes/model", static_cast<double>(memory.index_bytes) / models);
+  report_.add_row(match_case.name, "architectures", "count", static_cast<double>(memory.architectures));
+  report_.add_row(match_case.name, "index_beyond_graphs", "bytes/model",
+                  static_cast<double>(memory.index_bytes) / models);
   const std::pair<const char*, std::uint64_t> parts[] = {{"index_versions", memory.version_bytes},
                                                          {"index_lines", memory.line_bytes},
                                                          {"index_groups", memory.group_bytes},
                                                          {"index_slots", memory.slot_bytes},
                                                          {"index_lists", memory.list_bytes}};
   for (const auto& [part, bytes] : parts) {
-    add_one(match_case.name, part, "bytes/model", static_cast<double>(bytes) / models);
+    report_.add_row(match_case.name, part, "bytes/model", static_cast<double>(bytes) / models);
   }
-  add_one(match_case.name, "graphs", "bytes/model", static_cast<double>(memory.graph_bytes) / models);
+  report_.add_row(match_case.name, "graphs", "bytes/model", static_cast<double>(memory.graph_bytes) / models);
   return {};
 }
 
@@ -117,7 +113,7 @@ void Benchmark::latencies(const MatchCase& match_case, const StructureIndex& ind
   report_.add_row(match_case.name, "freshet_max", "us", worst);
   Samples undisturbed;
   for (const double time : quickest) undisturbed.add(time);
-  add_one(match_case.name, "freshet_p99_undisturbed", "us", undisturbed.percentile(0.99));
+  report_.add_row(match_case.name, "freshet_p99_undisturbed", "us", undisturbed.percentile(0.99));
 }
 
 Status Benchmark::check_against_algorithm1(const MatchCase& match_case, const StructureIndex& index) {

@@ -77,7 +77,7 @@ class Benchmark {
     if (!result) return fail(std::move(result).error().with_context(name));
     add_rows(name, *result);
     FRESHET_ASSIGN(const std::uint64_t bytes, (*arm)->bytes());
-    add_one(name, "kept", "MB", static_cast<double>(bytes) / 1e6);
+    report_.add_row(name, "kept", "MB", static_cast<double>(bytes) / 1e6);
     arm->reset();
     std::error_code ignored;
     std::filesystem::remove_all(place, ignored);
@@ -85,16 +85,16 @@ class Benchmark {
   }
 
   void add_rows(const std::string& name, const SimulationResult& result) {
-    add_one(name, "search", "s", result.end_s());
+    report_.add_row(name, "search", "s", result.end_s());
     for (const double quality : kQualities) {
       const double time = result.time_to(quality);
-      if (std::isfinite(time)) add_one(name, format("until_quality_{}", quality), "s", time);
+      if (std::isfinite(time)) report_.add_row(name, format("until_quality_{}", quality), "s", time);
     }
-    add_one(name, "quality_of_last_100", "", result.mean_quality(100));
-    add_one(name, "repository_share", "%", 100 * result.repository_s / result.evaluation_s);
+    report_.add_row(name, "quality_of_last_100", "", result.mean_quality(100));
+    report_.add_row(name, "repository_share", "%", 100 * result.repository_s / result.evaluation_s);
     const double per_candidate_s = result.repository_s / static_cast<double>(result.tasks.size());
-    add_one(name, "repository_share_of_1s_evaluation", "%", 100 * per_candidate_s);
-    add_one(name, "models", "MB", static_cast<double>(result.model_bytes) / 1e6);
+    report_.add_row(name, "repository_share_of_1s_evaluation", "%", 100 * per_candidate_s);
+    report_.add_row(name, "models", "MB", static_cast<double>(result.model_bytes) / 1e6);
     report_.add_row(name, "transfer", "ms", result.transfer_ms);
     report_.add_row(name, "keep", "ms", result.keep_ms);
     for (const SimulatedTask& task : result.tasks) {
@@ -103,12 +103,6 @@ class Benchmark {
                             task.quality);
       }
     }
-  }
-
-  void add_one(const std::string& name, const std::string& subject, const std::string& unit, double value) {
-    Samples samples;
-    samples.add(value);
-    report_.add_row(name, subject, unit, samples);
   }
 
   void set_ratios() {

@@ -31,18 +31,12 @@ Result<Ends> connect(const std::string& directory) {
   return ends;
 }
 
-Samples one(double value) {
-  Samples samples;
-  samples.add(value);
-  return samples;
-}
-
 /// The percentiles of both, and the ratio of their 99th.
 void report_pair(const std::string& name, const Samples& ours, const Samples& raw, Report& report) {
   report.add_row(name, "freshet_p50", "us", ours);
-  report.add_row(name, "freshet_p99", "us", one(ours.percentile(0.99)));
+  report.add_row(name, "freshet_p99", "us", ours.percentile(0.99));
   report.add_row(name, "raw_p50", "us", raw);
-  report.add_row(name, "raw_p99", "us", one(raw.percentile(0.99)));
+  report.add_row(name, "raw_p99", "us", raw.percentile(0.99));
   report.set_ratio(name + "_p50_vs_raw", raw.median() / ours.median());
   report.set_ratio(name + "_p99_vs_raw", raw.percentile(0.99) / ours.percentile(0.99));
 }
@@ -55,9 +49,9 @@ Status measure_idle(const std::string& name, Ends& ends, std::chrono::seconds du
   FRESHET_ASSIGN(const std::int64_t subscriber_after, ends.subscriber->cpu_us());
   const double percent_per_us = 100.0 / 1e6 / static_cast<double>(duration.count());
   report.add_row(name, "publisher_idle", "% of a core",
-                 one(static_cast<double>(publisher_after - publisher_before) * percent_per_us));
+                 static_cast<double>(publisher_after - publisher_before) * percent_per_us);
   report.add_row(name, "subscriber_idle", "% of a core",
-                 one(static_cast<double>(subscriber_after - subscriber_before) * percent_per_us));
+                 static_cast<double>(subscriber_after - subscriber_before) * percent_per_us);
   return {};
 }
 

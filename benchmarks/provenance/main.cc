@@ -135,9 +135,7 @@ class Benchmark {
     FRESHET_ASSIGN(const MetadataSize size, measure_metadata(folder + "/repository", wanted));
     const std::string name = format("{}_versions_{}_of_{}", wanted.versions, wanted.changed, wanted.tensors);
     const auto row = [&](const char* subject, const char* unit, double value) {
-      Samples samples;
-      samples.add(value);
-      report_.add_row(name, subject, unit, samples);
+      report_.add_row(name, subject, unit, value);
     };
     row("needed", "kB", static_cast<double>(size.needed_bytes) / 1000);
     row("records", "kB", static_cast<double>(size.record_bytes) / 1000);

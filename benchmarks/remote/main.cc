@@ -111,9 +111,7 @@ Status measure_zmq(const std::string& name, const Route& route, const lab::Host*
                                                 .chunk_bytes = kChunkBytes}));
   const auto transfer = [&](int) -> Result<Samples> {
     FRESHET_ASSIGN(const double ms, raw->transfer());
-    Samples samples;
-    samples.add(ms);
-    return samples;
+    return ms;
   };
   FRESHET_ASSIGN(const Measured measured,
                  measure_case({.route = route, .receiver = receiver, .peer_ms = transfer}, sizes));

@@ -91,15 +91,10 @@ Status measure_graph_bytes(std::uint64_t models, std::uint32_t layers, const std
   FRESHET_ASSIGN(const auto architecture, deep_architecture(deep_models(1, layers).back()));
   const std::string name = format("graphs_of_{}_layers", layers);
   const auto kib = [](double bytes) { return bytes / 1024; };
-  Samples stored;
-  stored.add(kib(static_cast<double>(stat.disk_bytes) / static_cast<double>(models)));
-  report.add_row(name, "on_the_disk", "KiB a graph", stored);
-  Samples encoded;
-  encoded.add(kib(static_cast<double>(architecture->encoded().size())));
-  report.add_row(name, "encoded", "KiB a graph", encoded);
-  Samples text;
-  text.add(kib(static_cast<double>(to_graph_json(*architecture).size())));
-  report.add_row(name, "graph_file", "KiB a graph", text);
+  report.add_row(name, "on_the_disk", "KiB a graph",
+                 kib(static_cast<double>(stat.disk_bytes) / static_cast<double>(models)));
+  report.add_row(name, "encoded", "KiB a graph", kib(static_cast<double>(architecture->encoded().size())));
+  report.add_row(name, "graph_file", "KiB a graph", kib(static_cast<double>(to_graph_json(*architecture).size())));
   return {};
 }
 

@@ -42,19 +42,13 @@ Result<std::vector<Case>> pick_cases(const Options& options) {
   return some;
 }
 
-Samples one_sample(double value) {
-  Samples samples;
-  samples.add(value);
-  return samples;
-}
-
 void fill(const std::vector<Played>& played, Report& report) {
   for (const Played& one : played) {
     for (const char* contender : kContenders) {
-      report.add_row(one.of->name, contender, "of oracle", one_sample(one.to_oracle(contender)));
+      report.add_row(one.of->name, contender, "of oracle", one.to_oracle(contender));
     }
     report.add_row(one.of->name, "publishes_online", "publishes",
-                   one_sample(static_cast<double>(one.outcomes.at(kOnline).rows.size())));
+                   static_cast<double>(one.outcomes.at(kOnline).rows.size()));
   }
   const std::map<std::string, std::string> prefixes = {{"all", ""},
                                                        {"recorded", "recorded_"},

@@ -193,10 +193,10 @@ Status measure_keeper(bool quick, Report& report) {
       report.skip("keeper_within_200_bytes", "copies in /dev/shm could not be made: no extended attributes there");
       return {};
     }
-    Samples bytes;
-    bytes.add(static_cast<double>(after - std::min(after, before)) / static_cast<double>(count - kFilesBefore));
+    const double bytes =
+        static_cast<double>(after - std::min(after, before)) / static_cast<double>(count - kFilesBefore);
     report.add_row(format("keeper_{}_files", count), "own_bytes_a_file", "bytes", bytes);
-    report.set_ratio("keeper_within_200_bytes", kKeeperBytesMost / bytes.median());
+    report.set_ratio("keeper_within_200_bytes", kKeeperBytesMost / bytes);
     return {};
   };
   const Status measured = measure();

@@ -56,12 +56,6 @@ Result<json> run_live(const std::string& channel, int seconds) {
   return summary;
 }
 
-Samples one(double value) {
-  Samples samples;
-  samples.add(value);
-  return samples;
-}
-
 Status measure_channel(const std::string& channel, int seconds, Report& report) {
   FRESHET_ASSIGN(const json summary, run_live(channel, seconds));
   const auto number = [&](const char* key) { return summary.value(key, 0.0); };
@@ -69,11 +63,11 @@ Status measure_channel(const std::string& channel, int seconds, Report& report) 
     return fail(Code::failed_precondition, "torn reads, failed requests, or nothing served: " + summary.dump());
   const std::string name = "live_" + channel;
   report.add_row(name, "cumulative_inference_loss", "nats per byte and request",
-                 one(number("cumulative_inference_loss") / number("requests")));
-  report.add_row(name, "training_overhead", "% of the time", one(number("blocked_ms_total") / number("seconds") / 10));
-  report.add_row(name, "blocked_a_version", "ms", one(summary["blocked_ms"].value("p50", 0.0)));
-  report.add_row(name, "update_latency", "ms", one(summary["update_latency_ms"].value("p50", 0.0)));
-  report.add_row(name, "versions", "count", one(number("versions_published")));
+                 number("cumulative_inference_loss") / number("requests"));
+  report.add_row(name, "training_overhead", "% of the time", number("blocked_ms_total") / number("seconds") / 10);
+  report.add_row(name, "blocked_a_version", "ms", summary["blocked_ms"].value("p50", 0.0));
+  report.add_row(name, "update_latency", "ms", summary["update_latency_ms"].value("p50", 0.0));
+  report.add_row(name, "versions", "count", number("versions_published"));
   return {};
 }
 
