@@ -82,11 +82,10 @@ Status measure_catching_up(const Plan& plan, Report& report) {
 }
 
 Status measure(const ProgramOptions& options, Report& report) {
-  const int repetitions = options.repetitions > 0 ? options.repetitions : options.quick ? 2 : 5;
+  const int repetitions = options.repetitions_or(2, 5);
   const std::uint64_t mebibytes = options.quick ? 16 : 64;
   const Plan plan{.model_bytes = mebibytes << 20, .repetitions = repetitions};
-  if (const Status measured = measure_catching_up(plan, report); !measured)
-    report.skip("catch_up", measured.error().message());
+  report.skip_failed("catch_up", measure_catching_up(plan, report));
   return {};
 }
 
@@ -95,9 +94,7 @@ Status measure(const ProgramOptions& options, Report& report) {
 
 int main(int argc, char** argv) {
   using namespace freshet::benchmarks;
-  return run_program(argc, argv,
-                     {.name = "catch_up",
-                      .about = "What a server fetches that fell 1, 8 or 64 versions behind",
-                      .measure = measure,
-                      .roles = {}});
+  return run_program(
+      argc, argv,
+      {.name = "catch_up", .about = "What a server fetches that fell 1, 8 or 64 versions behind", .measure = measure});
 }

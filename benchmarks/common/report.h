@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "benchmarks/common/statistics.h"
+#include "core/base/result.h"
 
 namespace freshet::benchmarks {
 
@@ -21,6 +22,10 @@ class Report {
   /// Left out of the JSON when it is not finite (a peer is missing).
   void set_ratio(const std::string& name, double value) { ratios_[name] = value; }
   void skip(const std::string& subject, const std::string& reason) { skipped_[subject] = reason; }
+  /// Left out, and why, when `measured` is an error.
+  void skip_failed(const std::string& subject, const Status& measured) {
+    if (!measured) skip(subject, measured.error().message());
+  }
   bool has_ratio(const std::string& name) const { return ratios_.contains(name); }
 
   /// NaN when there is no such row.

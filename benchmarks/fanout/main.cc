@@ -182,11 +182,11 @@ Status measure(const ProgramOptions& options, Report& report) {
     report.skip("fanout", lab::why_no_lab());
     return {};
   }
-  const int repetitions = options.repetitions > 0 ? options.repetitions : options.quick ? 3 : 9;
+  const int repetitions = options.repetitions_or(3, 9);
   const std::uint64_t mebibytes = options.quick ? 16 : 64;
   const Plan plan{.model_bytes = mebibytes << 20, .repetitions = repetitions};
-  if (const Status host = measure_host(plan, report); !host) report.skip("host", host.error().message());
-  if (const Status chain = measure_chain(plan, report); !chain) report.skip("chain", chain.error().message());
+  report.skip_failed("host", measure_host(plan, report));
+  report.skip_failed("chain", measure_chain(plan, report));
   return {};
 }
 
@@ -198,6 +198,5 @@ int main(int argc, char** argv) {
   return run_program(argc, argv,
                      {.name = "fanout",
                       .about = "Many servers behind relays: the trainer's egress and the time to fresh",
-                      .measure = measure,
-                      .roles = {}});
+                      .measure = measure});
 }

@@ -84,11 +84,11 @@ class ManyHosts {
 
   Status run() {
     if (options_.only.empty() || options_.only == kPool) {
-      if (const Status measured = measure_pool(); !measured) report_.skip(kPool, measured.error().message());
+      report_.skip_failed(kPool, measure_pool());
       if (!options_.only.empty()) return {};
     }
     return in_new_folder(options_.folder, [this](const std::string& folder) -> Status {
-      if (const Status measured = measure(folder); !measured) report_.skip("many_hosts", measured.error().message());
+      report_.skip_failed("many_hosts", measure(folder));
       return {};
     });
   }

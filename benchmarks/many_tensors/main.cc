@@ -44,7 +44,7 @@ Status measure_route(const Route& route, int repetitions, Report& report) {
 }
 
 Status measure(const ProgramOptions& options, Report& report) {
-  const int repetitions = options.repetitions > 0 ? options.repetitions : options.quick ? 5 : 15;
+  const int repetitions = options.repetitions_or(5, 15);
   double worst = 1e9;
   for (const std::string name : {"shm", "ucx", "zmq"}) {
     FRESHET_ASSIGN(const auto route, Route::on_this_host(name));
@@ -68,6 +68,5 @@ int main(int argc, char** argv) {
   return run_program(argc, argv,
                      {.name = "many_tensors",
                       .about = "An update of 10000 tensors of 4 KiB against one of a single tensor",
-                      .measure = measure,
-                      .roles = {}});
+                      .measure = measure});
 }

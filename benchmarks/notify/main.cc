@@ -59,7 +59,7 @@ template <typename Raw>
 Status measure_pair(const std::string& name, const std::string& directory, Raw& raw, const ProgramOptions& options,
                     Report& report) {
   FRESHET_ASSIGN(Ends ends, connect(directory));
-  const int repetitions = options.repetitions > 0 ? options.repetitions : options.quick ? 500 : 3000;
+  const int repetitions = options.repetitions_or(500, 3000);
   Samples ours;
   Samples theirs;
   for (int round = -kWarmUps; round < repetitions; ++round) {
@@ -96,8 +96,8 @@ Status measure_redis(const ProgramOptions& options, Report& report) {
 }
 
 Status measure(const ProgramOptions& options, Report& report) {
-  if (const Status zmq = measure_zmq(options, report); !zmq) report.skip("zmq", zmq.error().message());
-  if (const Status redis = measure_redis(options, report); !redis) report.skip("redis", redis.error().message());
+  report.skip_failed("zmq", measure_zmq(options, report));
+  report.skip_failed("redis", measure_redis(options, report));
   return {};
 }
 

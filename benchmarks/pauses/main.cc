@@ -207,10 +207,9 @@ Status measure_channel(const std::string& channel, int rounds, Report& report) {
 }
 
 Status measure(const ProgramOptions& options, Report& report) {
-  const int rounds = options.repetitions > 0 ? options.repetitions : options.quick ? 2 : 11;
+  const int rounds = options.repetitions_or(2, 11);
   for (const std::string channel : {"shm", "zmq"}) {
-    if (const Status measured = measure_channel(channel, rounds, report); !measured)
-      report.skip(channel, measured.error().message());
+    report.skip_failed(channel, measure_channel(channel, rounds, report));
   }
   return {};
 }
@@ -223,6 +222,5 @@ int main(int argc, char** argv) {
   return run_program(argc, argv,
                      {.name = "pauses",
                       .about = "What users of a stream wait for, step after step, against the same steps with gaps",
-                      .measure = measure,
-                      .roles = {}});
+                      .measure = measure});
 }

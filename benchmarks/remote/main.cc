@@ -23,7 +23,7 @@ struct Sizes {
 };
 
 Sizes sizes_of(const ProgramOptions& options) {
-  const int repetitions = options.repetitions > 0 ? options.repetitions : options.quick ? 5 : 15;
+  const int repetitions = options.repetitions_or(5, 15);
   return {.model_bytes = std::uint64_t{options.quick ? 128u : 512u} << 20, .repetitions = repetitions};
 }
 
@@ -124,15 +124,11 @@ Status measure_zmq(const std::string& name, const Route& route, const lab::Host*
   return {};
 }
 
-void note(Report& report, const std::string& name, const Status& status) {
-  if (!status) report.skip(name, status.error().message());
-}
-
 Status measure_loopback(const Sizes& sizes, Report& report) {
   FRESHET_ASSIGN(const auto ucx, Route::on_this_host("ucx"));
-  note(report, "loopback_ucx", measure_ucx("loopback", *ucx, nullptr, "127.0.0.1", sizes, report));
+  report.skip_failed("loopback_ucx", measure_ucx("loopback", *ucx, nullptr, "127.0.0.1", sizes, report));
   FRESHET_ASSIGN(const auto zmq, Route::on_this_host("zmq"));
-  note(report, "loopback_zmq", measure_zmq("loopback", *zmq, nullptr, "tcp://127.0.0.1:7900", sizes, report));
+  report.skip_failed("loopback_zmq", measure_zmq("loopback", *zmq, nullptr, "tcp://127.0.0.1:7900", sizes, report));
   return {};
 }
 
@@ -142,17 +138,17 @@ Status measure_namespaces(const Sizes& sizes, Report& report) {
   const lab::Host& trainer = network->host("trainer");
   const lab::Host& server = network->host("server");
   FRESHET_ASSIGN(const auto ucx, Route::between(trainer, server, trainer.address(), "ucx"));
-  note(report, "namespaces_ucx", measure_ucx("namespaces", *ucx, &server, server.address(), sizes, report));
+  report.skip_failed("namespaces_ucx", measure_ucx("namespaces", *ucx, &server, server.address(), sizes, report));
   FRESHET_ASSIGN(const auto zmq, Route::between(trainer, server, trainer.address(), "zmq"));
-  note(report, "namespaces_zmq",
-       measure_zmq("namespaces", *zmq, &server, format("tcp://{}:7900", trainer.address()), sizes, report));
+  report.skip_failed("namespaces_zmq", measure_zmq("namespaces", *zmq, &server,
+                                                   format("tcp://{}:7900", trainer.address()), sizes, report));
   return {};
 }
 
 Status measure(const ProgramOptions& options, Report& report) {
   const Sizes sizes = sizes_of(options);
-  note(report, "loopback", measure_loopback(sizes, report));
-  note(report, "namespaces", measure_namespaces(sizes, report));
+  report.skip_failed("loopback", measure_loopback(sizes, report));
+  report.skip_failed("namespaces", measure_namespaces(sizes, report));
   return {};
 }
 

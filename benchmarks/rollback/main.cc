@@ -56,12 +56,11 @@ Status measure_route(const std::string& channel, const Plan& plan, Report& repor
 }
 
 Status measure(const ProgramOptions& options, Report& report) {
-  const int repetitions = options.repetitions > 0 ? options.repetitions : options.quick ? 5 : 11;
+  const int repetitions = options.repetitions_or(5, 11);
   const std::uint64_t mebibytes = options.quick ? 64 : 512;
   const Plan plan{.model_bytes = mebibytes << 20, .repetitions = repetitions};
   for (const std::string channel : {"shm", "zmq", "ucx"}) {
-    if (const Status measured = measure_route(channel, plan, report); !measured)
-      report.skip(channel, measured.error().message());
+    report.skip_failed(channel, measure_route(channel, plan, report));
   }
   return {};
 }
@@ -74,6 +73,5 @@ int main(int argc, char** argv) {
   return run_program(argc, argv,
                      {.name = "rollback",
                       .about = "From the command until the version before is served, against a memcpy",
-                      .measure = measure,
-                      .roles = {}});
+                      .measure = measure});
 }

@@ -15,6 +15,10 @@ namespace freshet::benchmarks {
 
 struct ProgramOptions : CommonOptions {
   int repetitions = 0;  ///< Measured updates per case; 0: as the program thinks best.
+
+  int repetitions_or(int when_quick, int otherwise) const {
+    return repetitions > 0 ? repetitions : quick ? when_quick : otherwise;
+  }
 };
 
 struct Program {
@@ -23,7 +27,7 @@ struct Program {
   /// Measures everything. What is missing on this machine is a skip in the report, not an error.
   std::function<Status(const ProgramOptions&, Report&)> measure;
   /// Other processes of this program, besides the publisher and the subscriber: `--role=NAME ARGUMENT…`.
-  std::map<std::string, std::function<int(const std::vector<std::string>&)>> roles;
+  std::map<std::string, std::function<int(const std::vector<std::string>&)>> roles = {};
 };
 
 /// Returns the exit code.

@@ -28,9 +28,7 @@ class ThinLink {
   ThinLink(const ProgramOptions& options, Report& report)
       : report_(report),
         model_bytes_(std::uint64_t{options.quick ? 64u : 256u} << 20),
-        repetitions_(options.repetitions > 0 ? options.repetitions
-                     : options.quick         ? 3
-                                             : 7) {}
+        repetitions_(options.repetitions_or(3, 7)) {}
 
   Status run() {
     if (!lab::why_no_lab().empty()) return fail(Code::unavailable, lab::why_no_lab());
@@ -106,8 +104,7 @@ class ThinLink {
 };
 
 Status measure(const ProgramOptions& options, Report& report) {
-  if (const Status measured = ThinLink(options, report).run(); !measured)
-    report.skip("thin_link", measured.error().message());
+  report.skip_failed("thin_link", ThinLink(options, report).run());
   return {};
 }
 
@@ -119,6 +116,5 @@ int main(int argc, char** argv) {
   return run_program(argc, argv,
                      {.name = "thin_link",
                       .about = "Time to fresh at 1 Gb/s and 20 ms: deltas, dense updates, rsync",
-                      .measure = measure,
-                      .roles = {}});
+                      .measure = measure});
 }

@@ -76,8 +76,7 @@ Status measure_channel(const std::string& channel, int seconds, Report& report) 
 void measure_live_runs(const ProgramOptions& options, Report& report) {
   const int seconds = options.quick ? 6 : 30;
   for (const std::string channel : {"shm", "ucx", "zmq"}) {
-    if (const Status measured = measure_channel(channel, seconds, report); !measured)
-      report.skip("live_" + channel, measured.error().message());
+    report.skip_failed("live_" + channel, measure_channel(channel, seconds, report));
   }
 }
 

@@ -56,7 +56,7 @@ constexpr Mode kModes[] = {{"file_sync", "file", true},
 class Figure8 {
  public:
   Figure8(const ProgramOptions& options, Report& report)
-      : report_(report), repetitions_(options.repetitions > 0 ? options.repetitions : 3) {}
+      : report_(report), repetitions_(options.repetitions_or(3, 3)) {}
 
   Status open() {
     if (!lab::why_no_lab().empty()) return fail(Code::unavailable, lab::why_no_lab());
@@ -96,14 +96,13 @@ class Figure8 {
 Status measure(const ProgramOptions& options, Report& report) {
   Figure8 figure(options, report);
   const Status opened = figure.open();
-  if (!opened) report.skip("update_latency", opened.error().message());
+  report.skip_failed("update_latency", opened);
   for (const Application& application : kApplications) {
     const std::uint64_t bytes = size_here(application, options.quick);
     const std::string name = format("{}_{:.2f}GB", application.name, static_cast<double>(bytes) / 1e9);
     for (const Mode& mode : kModes) {
       if (!opened) break;
-      if (const Status measured = figure.measure(name, mode, bytes); !measured)
-        report.skip(format("{} {}", name, mode.name), measured.error().message());
+      report.skip_failed(format("{} {}", name, mode.name), figure.measure(name, mode, bytes));
     }
     const double file = report.median(name, "file_async_update");
     report.set_ratio(format("host_vs_file_{}", application.name), file / report.median(name, "host_async_update"));
@@ -120,6 +119,5 @@ int main(int argc, char** argv) {
   return run_program(argc, argv,
                      {.name = "viper_modes",
                       .about = "Viper's Figures 8 and 9: update latency and inference loss by channel and mode",
-                      .measure = measure,
-                      .roles = {}});
+                      .measure = measure});
 }
