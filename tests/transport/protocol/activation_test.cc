@@ -31,6 +31,14 @@ class ActivationTest : public ::testing::Test {
     activation_->on_committed(number, at(ms));
     consider(ms);
   }
+  /// Opens, and commits and records two versions.
+  void open_with_two(Activation::Options options = {}) {
+    open(std::move(options));
+    for (const VersionNumber number : {1, 2}) {
+      commit(number);
+      swap();
+    }
+  }
   void consider(std::int64_t ms) { activation_->consider(members_, at(ms)); }
   /// A member that was heard at `ms`, and serves and has staged that.
   Activation::Follower& member(SessionId session, VersionNumber serving, VersionNumber staged, std::int64_t ms) {
@@ -103,11 +111,7 @@ TEST_F(ActivationTest, APublishIsCurrentAtOnceAndRecordedBehindNewestOnly) {
 }
 
 TEST_F(ActivationTest, ARollbackIsToldOnlyWhenTheDirectoryHasIt) {
-  open({});
-  commit(1);
-  swap();
-  commit(2);
-  swap();
+  open_with_two();
   ask({.version = 2}, {.version = 1, .hold = true});
   EXPECT_EQ(activation_->current(), (Current{.version = 2}));
   swap();
@@ -119,11 +123,7 @@ TEST_F(ActivationTest, ARollbackIsToldOnlyWhenTheDirectoryHasIt) {
 }
 
 TEST_F(ActivationTest, WhoeverAsksTwiceIsAnsweredTwiceAndServedOnce) {
-  open({});
-  commit(1);
-  swap();
-  commit(2);
-  swap();
+  open_with_two();
   ask({.version = 2}, {.version = 1, .hold = true});
   ask({.version = 2}, {.version = 1, .hold = true});
   swap();
@@ -134,11 +134,7 @@ TEST_F(ActivationTest, WhoeverAsksTwiceIsAnsweredTwiceAndServedOnce) {
 }
 
 TEST_F(ActivationTest, ADirectoryThatDoesNotAnswerLeavesItInDoubtUntilItDoes) {
-  open({});
-  commit(1);
-  swap();
-  commit(2);
-  swap();
+  open_with_two();
   ask({.version = 2}, {.version = 1, .hold = true});
   const auto wanted = activation_->take_swap();
   ASSERT_TRUE(wanted);
@@ -161,11 +157,7 @@ TEST_F(ActivationTest, ADirectoryThatDoesNotAnswerLeavesItInDoubtUntilItDoes) {
 }
 
 TEST_F(ActivationTest, AnotherDecisionInTheDirectoryIsObeyed) {
-  open({});
-  commit(1);
-  swap();
-  commit(2);
-  swap();
+  open_with_two();
   ask({.version = 2}, {.version = 1, .hold = true});
   ASSERT_TRUE(activation_->take_swap());
   activation_->on_swapped(Current{.epoch = 4, .version = 2, .hold = true}, at(1));
@@ -202,11 +194,7 @@ TEST_F(ActivationTest, SomebodyWhoIsAheadRaisesTheEpoch) {
 }
 
 TEST_F(ActivationTest, WhyTheEpochIsLaterIsKnownInTheDirectory) {
-  open({});
-  commit(1);
-  swap();
-  commit(2);
-  swap();
+  open_with_two();
   activation_->on_epoch_seen(1, at(1));
   consider(1);
   ASSERT_TRUE(activation_->take_swap());
@@ -254,11 +242,7 @@ TEST_F(ActivationTest, WhatCameMeanwhileIsTheNextCandidateNewestOnly) {
 }
 
 TEST_F(ActivationTest, WhatWasSaidOfAnEarlierCandidateIsNotOfThisOne) {
-  open({});
-  commit(1);
-  swap();
-  commit(2);
-  swap();
+  open_with_two();
   member(1, 2, 0, 0);
   member(2, 2, 0, 0);
   ask({.version = 2}, {.version = 1}, 0, /*as_group=*/true);
@@ -275,11 +259,7 @@ TEST_F(ActivationTest, WhatWasSaidOfAnEarlierCandidateIsNotOfThisOne) {
 }
 
 TEST_F(ActivationTest, AMemberThatCannotIsNamedAndTheCandidateGivenUp) {
-  open({});
-  commit(1);
-  swap();
-  commit(2);
-  swap();
+  open_with_two();
   member(1, 1, 0, 0);
   ask({.version = 2}, {.version = 1}, 0, /*as_group=*/true);
   say(member(1, 2, 0, 10), 1, Error(Code::corrupt, "a bit flipped"));
@@ -293,11 +273,7 @@ TEST_F(ActivationTest, AMemberThatCannotIsNamedAndTheCandidateGivenUp) {
 }
 
 TEST_F(ActivationTest, ASlowMemberEndsItAtTheDeadline) {
-  open({.membership = std::chrono::seconds(5)});
-  commit(1);
-  swap();
-  commit(2);
-  swap();
+  open_with_two({.membership = std::chrono::seconds(5)});
   member(1, 2, 0, 0);
   ask({.version = 2}, {.version = 1}, 0, /*as_group=*/true);
   member(2, 2, 1, 0);
