@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Children that end with their parent, and what the kernel tells of processes."""
 import ctypes
-import os
 import signal
 
 PR_SET_PDEATHSIG = 1

@@ -11,7 +11,6 @@
 namespace freshet::cli_test {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 class ImportCommand : public testing::Test {

@@ -3,7 +3,7 @@
 import freshet
 import numpy as np
 import pytest
-from conftest import PATIENCE, eventually
+from conftest import PATIENCE
 
 
 def test_arena_copies_is_the_memory_that_is_taken_ahead_of_changes():

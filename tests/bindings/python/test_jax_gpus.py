@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import freshet
-from conftest import PATIENCE, eventually
+from conftest import eventually
 from freshet import _dlpack
 from test_gpus import GpuArray, check_served, gpus, pair, values  # noqa: F401
 

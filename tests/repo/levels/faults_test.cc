@@ -14,8 +14,6 @@
 namespace freshet::test {
 namespace {
 
-using Words = std::vector<std::string>;
-
 std::uint64_t acknowledged(const RankRun& run) {
   return std::max({run.reached("local"), run.reached("group"), run.reached("external")});
 }

@@ -19,7 +19,6 @@ namespace {
 
 using std::chrono::seconds;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr PinLease kOne{.high = 1, .low = 1};

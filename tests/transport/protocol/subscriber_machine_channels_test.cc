@@ -7,7 +7,6 @@
 namespace freshet::protocol::test {
 namespace {
 
-using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

@@ -33,7 +33,6 @@ struct Connection {
   protocol::ChannelOffer offer;
   Source* server = nullptr;
   std::uint64_t server_life = 0;
-  bool client_end = true;  ///< The client has not closed it, nor heard that it broke.
   bool server_end = false;
   Time next_arrival{};   ///< At the client: in order.
   bool flipped = false;  ///< Bits were turned on their way to the client, here or before.

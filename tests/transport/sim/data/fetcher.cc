@@ -7,8 +7,6 @@
 
 namespace freshet::sim {
 
-using std::chrono::milliseconds;
-
 namespace {
 
 /// Room for what is served, what is pinned, what is fetched, and what a relay's neighbours hold.
@@ -42,7 +40,6 @@ void Fetcher::tell(const ConnectionPointer& connection, std::function<void()> ev
 void Fetcher::close() {
   if (connection_ == nullptr) return;
   const ConnectionPointer connection = std::exchange(connection_, nullptr);
-  connection->client_end = false;
   tell(connection, [connection] { connection->server->hub()->data().closed_by_client(connection); });
   fail_fetch(Error(Code::unavailable, "the channel was closed"));
 }
@@ -59,7 +56,6 @@ void Fetcher::connection_made(const ConnectionPointer& connection) {
 void Fetcher::connection_lost(const ConnectionPointer& connection) {
   if (connection != connection_) return;
   connection_ = nullptr;
-  connection->client_end = false;
   const Error why(Code::unavailable, "the channel broke");
   // Either of the two may come first.
   if (host_.world.chance(0.5)) fail_fetch(why);
