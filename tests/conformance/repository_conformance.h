@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/repo/world.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 
@@ -75,13 +76,6 @@ class RepositoryConformance : public testing::TestWithParam<RepositoryCase> {
   std::shared_ptr<const Architecture> architecture_ = test_architecture({1000, 7, 20'000, 70'000});
   const std::unique_ptr<RepositoryHouse> house_ = GetParam().make();
 };
-
-template <typename Answer>
-testing::AssertionResult is_refused(const Answer& answer, Code code) {
-  if (answer) return testing::AssertionFailure() << "it was not refused";
-  if (answer.error().code() == code) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "refused otherwise: " << answer.error().message();
-}
 
 std::vector<std::string> names_of(const std::vector<LineageRow>& rows);
 

@@ -203,18 +203,14 @@ TEST_P(RepositoryConformance, AHoleIsNamed) {
   most.length -= 3;
   most.bytes = most.bytes.first(most.length);
   ASSERT_TRUE(bring(parts, token, most));
-  const auto hole = parts.commit_put(token, without_digests(one), {});
-  ASSERT_TRUE(is_refused(hole, Code::failed_precondition));
-  EXPECT_NE(hole.error().message().find("c.line: its bytes from 49997 to 50000"), std::string::npos)
-      << hole.error().message();
+  EXPECT_TRUE(is_refused(parts.commit_put(token, without_digests(one), {}), Code::failed_precondition,
+                         "c.line: its bytes from 49997 to 50000"));
   EXPECT_TRUE(is_refused(parts.part_digests(token), Code::failed_precondition));
   const TensorPart rest{
       .tensor = 2, .offset = most.length, .length = 3, .bytes = Bytes(one.bytes[2]).subspan(most.length)};
   ASSERT_TRUE(bring(parts, token, rest));
   // The digest is known, and a tensor is missing all the same.
-  const auto missing = parts.commit_put(token, one.manifest, {});
-  ASSERT_TRUE(is_refused(missing, Code::failed_precondition));
-  EXPECT_NE(missing.error().message().find("d.scalar"), std::string::npos) << missing.error().message();
+  EXPECT_TRUE(is_refused(parts.commit_put(token, one.manifest, {}), Code::failed_precondition, "d.scalar"));
   EXPECT_TRUE(is_refused(parts.commit_put(token, without_digests(one), {}), Code::failed_precondition));
   expect_nothing(repository());
   ASSERT_TRUE(bring(parts, token, one, {3}));
@@ -234,18 +230,14 @@ TEST_P(RepositoryConformance, PartsThatContradictAreRefused) {
   EXPECT_TRUE(bring(parts, token, one, {0})) << "the same again";
   TestVersion other = one;
   other.bytes[0][17] ^= std::byte{1};
-  const Status twice = bring(parts, token, other, {0});
-  ASSERT_TRUE(is_refused(twice, Code::already_exists));
-  EXPECT_NE(twice.error().message().find("a.matrix"), std::string::npos) << twice.error().message();
+  EXPECT_TRUE(is_refused(bring(parts, token, other, {0}), Code::already_exists, "a.matrix"));
   // A column that begins inside of what came.
   const auto column = slice_parts(*architecture_, 1, {0, 2, 0, 0}, {6, 3, 7, 3}, Bytes(one.bytes[1]).first(756));
   ASSERT_TRUE(column) << column.error().message();
   ASSERT_TRUE(parts.put_parts(token, *column));
   const auto overlap = slice_parts(*architecture_, 1, {5, 4, 0, 0}, {1, 2, 7, 3}, Bytes(one.bytes[1]).first(84));
   ASSERT_TRUE(overlap) << overlap.error().message();
-  const Status overlapped = parts.put_parts(token, *overlap);
-  ASSERT_TRUE(is_refused(overlapped, Code::already_exists));
-  EXPECT_NE(overlapped.error().message().find("b.block"), std::string::npos) << overlapped.error().message();
+  EXPECT_TRUE(is_refused(parts.put_parts(token, *overlap), Code::already_exists, "b.block"));
   TensorPart torn = whole(one, 2);
   torn.digest = Digest{.low = 1, .high = 2};
   EXPECT_TRUE(is_refused(bring(parts, token, torn), Code::corrupt));

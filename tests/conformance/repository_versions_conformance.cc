@@ -212,14 +212,13 @@ TEST_P(RepositoryConformance, TheSameVersionTwiceIsRefused) {
 TEST_P(RepositoryConformance, WrongBytesLeaveNothing) {
   TestVersion torn = version("net");
   torn.bytes[3][500] ^= std::byte{1};
-  const auto refused = put(repository(), torn);
-  EXPECT_TRUE(is_refused(refused, Code::corrupt));
-  EXPECT_NE(refused.error().message().find("layer3.kernel"), std::string::npos) << refused.error().message();
+  EXPECT_TRUE(is_refused(put(repository(), torn), Code::corrupt, "layer3.kernel"));
   torn.bytes[3].pop_back();
   EXPECT_TRUE(is_refused(put(repository(), torn), Code::corrupt));
-  const auto without = repository().put(
-      torn.manifest, [](std::uint32_t) -> Result<Bytes> { return fail(Code::io_error, "the file is gone"); }, {});
-  EXPECT_TRUE(is_refused(without, Code::io_error));
+  EXPECT_TRUE(is_refused(
+      repository().put(torn.manifest,
+                       [](std::uint32_t) -> Result<Bytes> { return fail(Code::io_error, "the file is gone"); }, {}),
+      Code::io_error));
   EXPECT_TRUE(repository().models()->empty());
   EXPECT_EQ(repository().stat()->live_tensors, 0u);
   EXPECT_TRUE(is_refused(repository().get({.model = "net"}), Code::not_found));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Publishers and subscribers in processes of their own, stopped and killed.
 
+#include "tests/support/refused.h"
 #include "tests/transport/peer_process.h"
 
 namespace freshet {
@@ -146,9 +147,7 @@ TEST_F(Processes, AKilledSubscriberGivesItsMemoryBack) {
   const PublishOptions all{.changed = Changed::all()};
   ASSERT_EQ(publish(*publisher, model_, all), 2U);
   ASSERT_EQ(subscriber.ask("wait 2"), "version 2");
-  const auto refused = publisher->publish(model_.views(), all);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::out_of_space);
+  EXPECT_TRUE(is_refused(publisher->publish(model_.views(), all), Code::out_of_space));
   subscriber.kill();
   ASSERT_TRUE(eventually([&] { return publisher->stat().subscribers.empty(); }));
   for (VersionNumber version = 3; version < 10; ++version) {
@@ -161,11 +160,7 @@ TEST_F(Processes, AKilledSubscriberGivesItsMemoryBack) {
 TEST_F(Processes, ASecondPublisherIsToldWhoHasTheName) {
   auto publisher = PeerProcess::publisher(folder_.path(), kTensors, kElements);
   ASSERT_EQ(publisher.hear(), "ready");
-  const auto second = Publisher::open(publisher_options());
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code(), Code::already_exists);
-  EXPECT_NE(second.error().message().find(std::to_string(publisher.pid())), std::string::npos)
-      << second.error().message();
+  EXPECT_TRUE(is_refused(Publisher::open(publisher_options()), Code::already_exists, std::to_string(publisher.pid())));
   publisher.kill();
   EXPECT_TRUE(Publisher::open(publisher_options()));
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/serving/journal.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -18,8 +17,6 @@
 
 namespace freshet::serving {
 namespace {
-
-using testing::HasSubstr;
 
 Manifest manifest_of(VersionNumber number) {
   Manifest manifest;

@@ -3,7 +3,6 @@
 
 #include "repo/bucket/bucket_backend.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,11 +26,10 @@
 #include "tests/repo/bucket/gated_store.h"
 #include "tests/repo/world.h"
 #include "tests/support/eventually.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
-
-using testing::HasSubstr;
 
 /// A folder's name stands for a store of its own, which outlives the backends that open it.
 std::shared_ptr<MemoryObjectStore> objects_of(const std::string& folder) {
@@ -82,9 +80,7 @@ TEST_F(BucketTest, NothingIsMadeWhereNothingIsWanted) {
 
 TEST_F(BucketTest, AStoreWithoutExclusionKeepsNoRepository) {
   store_->set_faults({.exclusive = false});
-  const auto opened = open_bucket_backend(store_, {});
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code(), Code::unsupported);
+  EXPECT_TRUE(is_refused(open_bucket_backend(store_, {}), Code::unsupported));
   EXPECT_EQ(objects("log/"), 0u);
 }
 
@@ -94,10 +90,7 @@ TEST_F(BucketTest, ALivingOwnerKeepsIt) {
   const auto owner = open(options);
   ASSERT_NE(owner, nullptr);
   ASSERT_TRUE(owner->apply({Backend::Put{"a", "1"}}));
-  const auto second = open_bucket_backend(store_, {});
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code(), Code::unavailable);
-  EXPECT_THAT(second.error().message(), HasSubstr("tcp://here:1"));
+  EXPECT_TRUE(is_refused(open_bucket_backend(store_, {}), Code::unavailable, "tcp://here:1"));
   const auto reader = open({.create = false, .read_only = true});
   ASSERT_NE(reader, nullptr);
   EXPECT_EQ(reader->get("a").value_or("?"), "1");
@@ -174,10 +167,7 @@ TEST_F(BucketTest, ADamagedObjectIsNotRead) {
   other.back() ^= std::byte{1};
   ASSERT_TRUE(store_->put(page->objects.front().key, other, deadline_in(std::chrono::minutes(1))));
   EXPECT_EQ(owner->read_and_digest("k", out).error().code(), Code::corrupt);
-  const Status read = owner->read_blob("k", 0, out);
-  ASSERT_FALSE(read);
-  EXPECT_EQ(read.error().code(), Code::corrupt);
-  EXPECT_THAT(read.error().message(), HasSubstr(page->objects.front().key));
+  EXPECT_TRUE(is_refused(owner->read_blob("k", 0, out), Code::corrupt, page->objects.front().key));
 }
 
 TEST_F(BucketTest, SeveralObjectsMoveAtATime) {
@@ -260,10 +250,7 @@ TEST_F(BucketTest, AReaderKeepsWhatItOpened) {
   }
 
   remove_objects();  // As if the grace were over.
-  const Status gone = reader->read_blob("k", 0, out);
-  ASSERT_FALSE(gone);
-  EXPECT_EQ(gone.error().code(), Code::unavailable) << gone.error().message();
-  EXPECT_THAT(gone.error().message(), HasSubstr("open it again"));
+  EXPECT_TRUE(is_refused(reader->read_blob("k", 0, out), Code::unavailable, "open it again"));
   EXPECT_EQ(reader->get("large").error().code(), Code::unavailable);
 }
 
@@ -301,9 +288,7 @@ TEST_F(BucketTest, ARecordThatSaysThatItIsHugeIsDamage) {
   }
   const auto owner = open();
   ASSERT_NE(owner, nullptr);
-  const auto read = owner->get("huge");
-  ASSERT_FALSE(read);
-  EXPECT_EQ(read.error().code(), Code::corrupt);
+  EXPECT_TRUE(is_refused(owner->get("huge"), Code::corrupt));
   const Status put = owner->apply({Backend::Put{"large", std::string((std::size_t{64} << 20) + 1, 'x')}});
   ASSERT_FALSE(put);
   EXPECT_EQ(put.error().code(), Code::out_of_space) << "nobody could read it";
@@ -340,10 +325,8 @@ TEST_F(BucketTest, ALogOfANewerFormatIsRefusedByName) {
                          deadline_in(std::chrono::minutes(1)))
                 .outcome,
             Created::created);
-  const auto opened = open_bucket_backend(store_, {});
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code(), Code::unsupported);
-  EXPECT_THAT(opened.error().message(), HasSubstr("has format 2; this Freshet reads format 1"));
+  EXPECT_TRUE(
+      is_refused(open_bucket_backend(store_, {}), Code::unsupported, "has format 2; this Freshet reads format 1"));
 }
 
 TEST_F(BucketTest, ARepositoryRestsThere) {

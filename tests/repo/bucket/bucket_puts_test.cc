@@ -20,6 +20,7 @@
 #include "tests/repo/bucket/gated_store.h"
 #include "tests/repo/world.h"
 #include "tests/support/eventually.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
@@ -128,9 +129,7 @@ TEST_F(BucketPuts, ASecondTryThatWaitedForTheFirstErasesNothing) {
       second_waits = true;
       return false;
     });
-    const auto second = put(*repository, version);
-    ASSERT_FALSE(second);
-    EXPECT_EQ(second.error().code(), Code::already_exists) << second.error().message();
+    EXPECT_TRUE(is_refused(put(*repository, version), Code::already_exists));
   }
   ASSERT_TRUE(put(*repository, make(2)));
   const auto report = repository->verify(std::nullopt, {});
@@ -211,9 +210,7 @@ TEST_F(BucketPuts, SmallTensorsAreReadByOneRequest) {
     ASSERT_TRUE(memory_->put(one.key, bytes_of(object->bytes.data(), object->bytes.size()),
                              deadline_in(std::chrono::minutes(1))));
   }
-  const Status damaged = repository->read(*record, all);
-  ASSERT_FALSE(damaged);
-  EXPECT_EQ(damaged.error().code(), Code::corrupt);
+  EXPECT_TRUE(is_refused(repository->read(*record, all), Code::corrupt));
 }
 
 /// One listing tells of all objects of a drawing. What it does not have, or has otherwise, is asked for.

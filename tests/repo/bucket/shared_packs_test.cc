@@ -17,6 +17,7 @@
 #include "repo/object_store/memory_object_store.h"
 #include "tests/repo/bucket/gated_store.h"
 #include "tests/support/eventually.h"
+#include "tests/support/refused.h"
 
 namespace freshet::bucket {
 namespace {
@@ -127,9 +128,7 @@ TEST_F(SharedPacksTest, AThreadThatMustEndEndsNoOtherWriters) {
 
 TEST_F(SharedPacksTest, AnUploadThatFailsIsToldToAllOfIt) {
   memory_->set_faults({.busy = 1000});
-  const auto where = packs_->upload(pack_of(1));
-  ASSERT_FALSE(where);
-  EXPECT_EQ(where.error().code(), Code::unavailable);
+  EXPECT_TRUE(is_refused(packs_->upload(pack_of(1)), Code::unavailable));
   memory_->set_faults({});
   EXPECT_TRUE(packs_->upload(pack_of(1)));
 }

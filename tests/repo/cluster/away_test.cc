@@ -11,6 +11,7 @@
 #include "repo/files/import.h"
 #include "repo/match/graph.h"
 #include "tests/repo/cluster/cluster_world.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
@@ -107,10 +108,7 @@ TEST_F(Away, AHomeWhoseDiskIsFullIsNotTheOnlyOne) {
 TEST_F(Away, AnIdentityThatIsSomebodysOwnWaitsForItsHome) {
   world_.cut("p1");
   const TestVersion version = version_at("p1", model_numbered_by("p1", false), nullptr, {});
-  const auto refused = put(*repository_, version);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::unavailable);
-  EXPECT_THAT(refused.error().message(), HasSubstr("provider p1 (mem://p1)"));
+  EXPECT_TRUE(is_refused(put(*repository_, version), Code::unavailable, "provider p1 (mem://p1)"));
   world_.mend("p1");
   const auto stored = put(*repository_, version);
   ASSERT_TRUE(stored) << stored.error().message();
@@ -193,8 +191,7 @@ TEST_F(Away, WhoHasNotGotTheBytesIsToldOfProviderAndAncestor) {
     return Bytes(child.bytes[tensor]);
   };
   const auto refused = repository_->put(child.manifest, own, {});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::unavailable);
+  ASSERT_TRUE(is_refused(refused, Code::unavailable));
   EXPECT_THAT(refused.error().message(),
               AllOf(HasSubstr("provider p1 (mem://p1)"), HasSubstr(to_string(parent.manifest.name)),
                     HasSubstr("layer0.kernel"), HasSubstr("the put does not have its bytes")));
@@ -207,8 +204,7 @@ TEST_F(Away, AModelWhoseRegistrarIsAwayWaitsAndOthersDoNot) {
   world_.cut("p1");
   const std::string waits = model_numbered_by("p1");
   const auto refused = put_file(*repository_, waits);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::unavailable);
+  ASSERT_TRUE(is_refused(refused, Code::unavailable));
   EXPECT_THAT(refused.error().message(), AllOf(HasSubstr("no version of " + waits + " can be put"),
                                                HasSubstr("provider p1 (mem://p1)"), HasSubstr("other models")));
   EXPECT_TRUE(put_file(*repository_, model_numbered_by("p1", false)));
@@ -223,8 +219,7 @@ TEST_F(Away, WhatAnAliasMayMeanIsRetiredWhenTheRegistrarIsBack) {
   ASSERT_TRUE(world_.at("p0").keep_for_alias(name.model, "best", std::nullopt, name.number));
   world_.cut("p1");
   const auto refused = repository_->retire(name, {});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::unavailable);
+  ASSERT_TRUE(is_refused(refused, Code::unavailable));
   EXPECT_THAT(refused.error().message(),
               AllOf(HasSubstr("whether an alias means"), HasSubstr("provider p1 (mem://p1)")));
   world_.mend("p1");

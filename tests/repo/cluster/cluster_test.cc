@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tests/repo/cluster/cluster_world.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
@@ -159,9 +160,7 @@ TEST_F(Cluster, AnAncestorThatWasRetiredIsRefusedWhereverItWas) {
   const auto fresh = world_.open();
   for (const TestVersion& ancestor : line) {
     const TestVersion child = make_version("net", test_id(next_id_++), architecture_, &ancestor, {0}, random_);
-    const auto refused = put(*fresh, child);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code(), Code::failed_precondition) << refused.error().message();
+    EXPECT_TRUE(is_refused(put(*fresh, child), Code::failed_precondition));
     const auto kept = put(*fresh, child, {.ancestor_may_be_retired = true});
     ASSERT_TRUE(kept) << kept.error().message();
     EXPECT_EQ(read_all(*fresh, *kept).value(), child.bytes);
@@ -174,9 +173,7 @@ TEST_F(Cluster, PinsAreKeptAtTheHomeAndHoldRetirementsUp) {
   ASSERT_TRUE(repository_->pin(name, "worker-1"));
   const auto fresh = world_.open();
   EXPECT_THAT(fresh->pins(name).value(), ::testing::ElementsAre("worker-1"));
-  const auto refused = fresh->retire(name, {});
-  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
-  EXPECT_THAT(refused.error().message(), ::testing::HasSubstr("worker-1 (for 120 s, unless it renews)"));
+  EXPECT_TRUE(is_refused(fresh->retire(name, {}), Code::failed_precondition, "worker-1 (for 120 s, unless it renews)"));
   ASSERT_TRUE(fresh->unpin(name, "worker-1"));
   EXPECT_TRUE(fresh->retire(name, {}));
 }
@@ -335,10 +332,7 @@ TEST_F(Cluster, AProviderLostBetweenMatchAndReadIsNamed) {
   ASSERT_TRUE(answer);
   const std::string home = world_.placement().providers()[world_.placement().home(answer->top.front().id)].id;
   world_.cut(home);
-  const auto record = repository_->get(answer->top.front().version);
-  ASSERT_FALSE(record);
-  EXPECT_EQ(record.error().code(), Code::unavailable);
-  EXPECT_THAT(record.error().message(), ::testing::HasSubstr("provider " + home));
+  EXPECT_TRUE(is_refused(repository_->get(answer->top.front().version), Code::unavailable, "provider " + home));
 }
 
 TEST_F(Cluster, AnotherProviderTakesItsShareAndOldVersionsAreStillFound) {

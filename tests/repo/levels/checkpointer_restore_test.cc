@@ -13,6 +13,7 @@
 #include "repo/levels/restart/names.h"
 #include "repo/levels/shards/shard.h"
 #include "tests/repo/levels/support/held_memory.h"
+#include "tests/support/refused.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -70,10 +71,7 @@ TEST_F(CheckpointerRestore, ATensorWithBytesOfADamagedVersionIsNotCalledUnchange
   damage('2', 2);
   test::HeldMemory memory(1, 0, grown_tensors());
   memory.fill(7);
-  const auto refused = restore(grown_tensors(), memory);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
-  EXPECT_NE(refused.error().message().find("net@1 lacks tensor grown"), std::string::npos) << refused.error().message();
+  EXPECT_TRUE(is_refused(restore(grown_tensors(), memory), Code::failed_precondition, "net@1 lacks tensor grown"));
   memory.fill(7);
   levels::RestartChoice choice;
   choice.version = 1;
@@ -90,10 +88,7 @@ TEST_F(CheckpointerRestore, NoJobBeginsAnewWithBytesOfADamagedVersion) {
   damage('1', 1);
   std::filesystem::remove(folder_ / "net/rank0.json");  // No level acknowledged it.
   test::HeldMemory memory(1, 0);
-  const auto refused = restore(test::three_tensors(), memory);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
-  EXPECT_NE(refused.error().message().find("begin anew"), std::string::npos) << refused.error().message();
+  EXPECT_TRUE(is_refused(restore(test::three_tensors(), memory), Code::failed_precondition, "begin anew"));
   levels::RestartChoice choice;
   choice.from_nothing = true;
   checkpointer_.reset();
@@ -115,8 +110,7 @@ TEST_F(CheckpointerRestore, ARenamedTensorIsRefusedUnlessAsked) {
     test::HeldMemory memory(1, 0);
     memory.fill(7);
     const auto refused = restore(renamed(tensor), memory);
-    ASSERT_FALSE(refused) << name;
-    EXPECT_EQ(refused.error().code(), Code::failed_precondition);
+    ASSERT_TRUE(is_refused(refused, Code::failed_precondition)) << name;
     const std::string& said = refused.error().message();
     EXPECT_NE(said.find(name + "2"), std::string::npos) << said;
     EXPECT_NE(said.find(tensor == 2 ? "rng.r0" : format("tensor {},", name)), std::string::npos) << said;
@@ -169,10 +163,7 @@ TEST_F(CheckpointerRestore, APromiseThatCannotBeIsRefusedByName) {
                                 R"({"acknowledged":{"local":1},"incarnation_max":5,)", "", "[]"}) {
     std::ofstream(path, std::ios::trunc) << bad;
     test::HeldMemory memory(1, 0);
-    const auto refused = restore(test::three_tensors(), memory);
-    ASSERT_FALSE(refused) << bad;
-    EXPECT_EQ(refused.error().code(), Code::corrupt) << refused.error().message();
-    EXPECT_NE(refused.error().message().find("rank0.json"), std::string::npos) << refused.error().message();
+    EXPECT_TRUE(is_refused(restore(test::three_tensors(), memory), Code::corrupt, "rank0.json")) << bad;
     checkpointer_.reset();
   }
   std::ofstream(path, std::ios::trunc) << good;

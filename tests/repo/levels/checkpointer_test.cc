@@ -20,6 +20,7 @@
 #include "tests/fault/fault_env.h"
 #include "tests/repo/levels/support/held_memory.h"
 #include "tests/support/free_port.h"
+#include "tests/support/refused.h"
 #include "tests/support/small_disk.h"
 #include "tests/support/temporary_folder.h"
 
@@ -135,9 +136,7 @@ TEST(Checkpointer, AStopEndsTheMeetingOfTheRanks) {
   options.patience = std::chrono::minutes(10);
   std::stop_source early;
   early.request_stop();
-  const auto opened = Checkpointer::open(options, tensors(), early.get_token());
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code(), Code::cancelled) << opened.error().message();
+  EXPECT_TRUE(is_refused(Checkpointer::open(options, tensors(), early.get_token()), Code::cancelled));
 }
 
 TEST(Checkpointer, RollsBackInMemory) {
@@ -374,9 +373,7 @@ TEST(Checkpointer, AFullDiskFailsOneVersionAndIsForgottenWhenThereIsRoom) {
   memory.fill(2);
   captured = (*opened)->checkpoint(2, memory.views());
   ASSERT_TRUE(captured);
-  const Status failed = (*opened)->wait(captured->version, CheckpointLevel::local, kLong);
-  ASSERT_FALSE(failed);
-  EXPECT_EQ(failed.error().code(), Code::out_of_space) << failed.error().message();
+  EXPECT_TRUE(is_refused((*opened)->wait(captured->version, CheckpointLevel::local, kLong), Code::out_of_space));
   std::filesystem::remove(filler);
   memory.fill(3);
   captured = (*opened)->checkpoint(3, memory.views());

@@ -10,6 +10,7 @@
 #include "repo/backend/backend.h"
 #include "repo/levels/checkpointer.h"
 #include "tests/repo/levels/support/held_memory.h"
+#include "tests/support/refused.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -80,8 +81,7 @@ TEST_F(DamagedExternal, NothingOlderThanWhatItHadIsTakenUnlessAsked) {
   ASSERT_NO_FATAL_FAILURE(store_two());
   lose_shards_of('2');
   const auto refused = begin(damage_);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::corrupt);
+  ASSERT_TRUE(is_refused(refused, Code::corrupt));
   for (const char* const named : {"a table is cut", "version 2 was acknowledged", "version 1"}) {
     EXPECT_NE(refused.error().message().find(named), std::string::npos) << refused.error().message();
   }
@@ -93,9 +93,7 @@ TEST_F(DamagedExternal, NothingOlderThanWhatItHadIsTakenUnlessAsked) {
 }
 
 TEST_F(DamagedExternal, NoJobBeginsAnewBesideItUnlessAsked) {
-  const auto refused = begin(damage_);
-  ASSERT_FALSE(refused) << "nobody knows what it had";
-  EXPECT_EQ(refused.error().code(), Code::corrupt);
+  EXPECT_TRUE(is_refused(begin(damage_), Code::corrupt)) << "nobody knows what it had";
   levels::RestartChoice choice;
   choice.from_nothing = true;
   const auto anew = begin(damage_, choice);

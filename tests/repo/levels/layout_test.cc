@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tests/support/from_environment.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
@@ -201,10 +202,7 @@ TEST(Layout, FromIsStoredByOneRankAndHeldByAll) {
 
 TEST(Layout, WhatCannotBeIsRefusedByName) {
   const auto refused = [](std::vector<LaidTensor> tensors, std::uint32_t ranks, const char* named) {
-    const Status status = check_layouts(tensors, ranks);
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().code(), Code::invalid_argument);
-    EXPECT_NE(status.error().message().find(named), std::string::npos) << status.error().message();
+    EXPECT_TRUE(is_refused(check_layouts(tensors, ranks), Code::invalid_argument, named));
   };
   refused({laid("w", {3}, {.cut = Cut::split, .argument = 1})}, 2, "w");
   refused({laid("w", {3}, {}), laid("w", {4}, {})}, 2, "w");

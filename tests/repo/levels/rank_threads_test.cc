@@ -23,6 +23,7 @@
 #include "tests/repo/levels/support/held_memory.h"
 #include "tests/repo/levels/support/job.h"
 #include "tests/repo/levels/support/refusing_disk.h"
+#include "tests/support/refused.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet::threads {
@@ -148,9 +149,7 @@ TEST(CheckpointerRanks, WhatDiffersIsNamedAtEachRank) {
       return {};
     });
     for (const Status& status : ended) {
-      ASSERT_FALSE(status);
-      EXPECT_EQ(status.error().code(), Code::invalid_argument) << status.error().message();
-      EXPECT_NE(status.error().message().find(fault.named), std::string::npos) << status.error().message();
+      ASSERT_TRUE(is_refused(status, Code::invalid_argument, fault.named));
     }
   }
 }
@@ -265,9 +264,7 @@ TEST(CheckpointerRanks, ARepositoryThatDoesNotOpenEndsTheWaitForTheOthers) {
   options.meet = test::meeting_address();
   options.patience = std::chrono::hours(24);
   options.external = []() -> Result<std::shared_ptr<Repository>> { return fail(Code::not_found, "there is no store"); };
-  const auto opened = Checkpointer::open(std::move(options), three_tensors());
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code(), Code::not_found) << opened.error().message();
+  EXPECT_TRUE(is_refused(Checkpointer::open(std::move(options), three_tensors()), Code::not_found));
 }
 
 /// Of the calling thread. `io`: negative where the kernel does not tell it.
@@ -392,8 +389,7 @@ TEST(CheckpointerRanks, RanksOfTwoJobsDoNotMeet) {
         return {};
       });
   for (const Status& status : ended) {
-    ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().code(), Code::invalid_argument);
+    ASSERT_TRUE(is_refused(status, Code::invalid_argument));
     for (const char* const named : {"morning", "evening", "job"}) {
       EXPECT_NE(status.error().message().find(named), std::string::npos) << status.error().message();
     }

@@ -18,6 +18,7 @@
 #include "repo/levels/shards/shard_folders.h"
 #include "tests/fault/fault_env.h"
 #include "tests/support/from_environment.h"
+#include "tests/support/refused.h"
 #include "tests/support/temporary_folder.h"
 #include "transport/group/messages.h"
 
@@ -195,9 +196,7 @@ TEST(Shard, NumbersThatCannotBeAreRefused) {
   bad[3].records.front().offset = UINT64_MAX - 63;
   bad[4].payload_bytes = UINT64_MAX - 63;
   for (const ShardHeader& header : bad) {
-    const auto decoded = decode_shard_head(encode_shard_head(header));
-    ASSERT_FALSE(decoded) << &header - bad.data();
-    EXPECT_EQ(decoded.error().code(), Code::corrupt);
+    EXPECT_TRUE(is_refused(decode_shard_head(encode_shard_head(header)), Code::corrupt)) << &header - bad.data();
   }
   const Inventory sound{.held = {{.key = good.key, .needs = {}, .members = {}}}, .number_max = 7};
   ASSERT_TRUE(decode_inventory(encode(sound)));
@@ -409,9 +408,7 @@ TEST(ShardFaults, AFileWithTheHeadOfAnotherShardIsDamaged) {
   const auto folders = ShardFolders::open_to_read({first.path(), second.path()}, "net");
   ASSERT_TRUE(folders);
   EXPECT_EQ((*folders)->scan().size(), 2U);
-  const auto described = (*folders)->describe(shard.key, ShardKind::own);
-  ASSERT_FALSE(described);
-  EXPECT_EQ(described.error().code(), Code::corrupt);
+  EXPECT_TRUE(is_refused((*folders)->describe(shard.key, ShardKind::own), Code::corrupt));
   const auto resting = RestingCheckpoints::open({first.path(), second.path()}, std::shared_ptr<Repository>(), "net");
   ASSERT_TRUE(resting);
   VerifyReport report;
@@ -430,10 +427,7 @@ TEST(ShardFaults, ACatalogOfDamageAloneNamesTheCommandThatTells) {
   const auto catalog = JobCatalog::open({folder.path()});
   ASSERT_TRUE(catalog) << catalog.error().message();
   EXPECT_TRUE((*catalog)->models()->empty());
-  const auto shown = (*catalog)->get({"net", 0});
-  ASSERT_FALSE(shown);
-  EXPECT_EQ(shown.error().code(), Code::not_found);
-  EXPECT_NE(shown.error().message().find("repo verify"), std::string::npos) << shown.error().message();
+  EXPECT_TRUE(is_refused((*catalog)->get({"net", 0}), Code::not_found, "repo verify"));
   EXPECT_EQ((*catalog)->verify({}, {})->corrupt.size(), 1U);
 }
 

@@ -3,7 +3,6 @@
 
 #include "repo/object_store/memory_object_store.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,11 +11,10 @@
 
 #include "core/base/deadline.h"
 #include "repo/object_store/exclusion.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
-
-using testing::HasSubstr;
 
 constexpr unsigned kAlways = 1000;
 Time in_time() { return deadline_in(std::chrono::minutes(1)); }
@@ -109,10 +107,7 @@ TEST(MemoryObjectStore, ASignedRequestEnds) {
 
 TEST(ExclusionProbe, RefusesAStoreThatLetsTwoWin) {
   MemoryObjectStore store({.exclusive = false});
-  const Status checked = check_exclusion(store, "probe", in_time());
-  ASSERT_FALSE(checked);
-  EXPECT_EQ(checked.error().code(), Code::unsupported);
-  EXPECT_THAT(checked.error().message(), HasSubstr("do not exclude each other"));
+  EXPECT_TRUE(is_refused(check_exclusion(store, "probe", in_time()), Code::unsupported, "do not exclude each other"));
   EXPECT_TRUE(store.list("", "", 1, in_time())->objects.empty()) << "it leaves nothing behind";
 }
 

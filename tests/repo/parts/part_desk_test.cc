@@ -5,6 +5,7 @@
 
 #include "repo/parts/part_books.h"
 #include "tests/repo/world.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
@@ -73,9 +74,7 @@ TEST_F(PartDeskTest, MemoryHasALimit) {
   EXPECT_EQ(desk_->bytes(), before);
   const PutToken second = begun();
   const std::uint64_t with_second = desk_->bytes();
-  const Status refused = bring(second, 1);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::out_of_space) << refused.error().message();
+  EXPECT_TRUE(is_refused(bring(second, 1), Code::out_of_space));
   EXPECT_EQ(desk_->bytes(), with_second);
   ASSERT_TRUE(bring(second, 0));
   ASSERT_TRUE(desk_->abort_put(first));
@@ -117,10 +116,8 @@ TEST_F(PartDeskTest, OneOwnerLeavesPutsToOthers) {
   for (std::ptrdiff_t i = 0; i < kPartPutsOfOneMax; ++i) {
     ASSERT_TRUE(desk_->begin_put_for("many", "net", test_id(static_cast<std::uint64_t>(i) + 1), architecture_));
   }
-  const auto refused = desk_->begin_put_for("many", "net", test_id(9999), architecture_);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::out_of_space);
-  EXPECT_NE(refused.error().message().find("of this key"), std::string::npos) << refused.error().message();
+  EXPECT_TRUE(
+      is_refused(desk_->begin_put_for("many", "net", test_id(9999), architecture_), Code::out_of_space, "of this key"));
   EXPECT_TRUE(desk_->begin_put_for("few", "net", test_id(9999), architecture_));
 }
 

@@ -2,7 +2,6 @@
 /// The repository in Ceph: the conformance suite of backends; owners that are killed and stopped; a client with a
 /// keyring.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -18,13 +17,12 @@
 #include "tests/repo/rados/shared_cluster.h"
 #include "tests/repo/world.h"
 #include "tests/support/child_process.h"
+#include "tests/support/refused.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/this_build.h"
 
 namespace freshet {
 namespace {
-
-using testing::HasSubstr;
 
 const BackendCase kRados{.name = "rados", .open = [](const std::string& folder) { return open_in_ceph(folder); }};
 
@@ -116,18 +114,13 @@ TEST(RadosBackend, OneProcessOwnsItAndOthersReadBesideIt) {
   const auto owner = open_in_ceph(place);
   ASSERT_TRUE(owner) << owner.error().message();
   ASSERT_TRUE((*owner)->apply({Backend::Put{"a", "1"}}));
-  const auto second = open_in_ceph(place);
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code(), Code::unavailable);
+  EXPECT_TRUE(is_refused(open_in_ceph(place), Code::unavailable));
   RadosAddress for_reader = place;
   for_reader.user = "reader";
   const auto reader = open_in_ceph(for_reader, /*read_only=*/true);
   ASSERT_TRUE(reader) << reader.error().message();
   EXPECT_EQ((*reader)->get("a").value_or("?"), "1");
-  const auto refused = open_in_ceph(for_reader);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::failed_precondition) << refused.error().message();
-  EXPECT_THAT(refused.error().message(), HasSubstr("client.reader has no right to do this"));
+  EXPECT_TRUE(is_refused(open_in_ceph(for_reader), Code::failed_precondition, "client.reader has no right to do this"));
 }
 
 /// The bytes that a client moves by its own keyring.

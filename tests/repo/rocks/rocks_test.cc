@@ -17,6 +17,7 @@
 #include "core/base/file_descriptor.h"
 #include "repo/repository.h"
 #include "tests/repo/world.h"
+#include "tests/support/refused.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -26,8 +27,7 @@ TEST(RocksFolder, IsMadeOnlyWhenAsked) {
   const TemporaryFolder folder;
   const std::string store = folder / "a/b/store";
   const auto missing = open_rocks_backend({.folder = store, .create = false});
-  ASSERT_FALSE(missing);
-  EXPECT_EQ(missing.error().code(), Code::not_found);
+  ASSERT_TRUE(is_refused(missing, Code::not_found));
   EXPECT_EQ(missing.error().message(), store + " holds no repository");
   EXPECT_EQ(open_rocks_backend({.folder = store, .read_only = true}).error().code(), Code::not_found);
   EXPECT_FALSE(std::filesystem::exists(folder / "a"));
@@ -63,8 +63,7 @@ TEST(RocksFolder, OneThatIsFullOfSomethingElseIsLeftAlone) {
   const TemporaryFolder folder;
   std::ofstream(folder / "thesis.txt") << "precious";
   const auto refused = open_rocks_backend({.folder = folder.path()});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
+  ASSERT_TRUE(is_refused(refused, Code::failed_precondition));
   EXPECT_EQ(refused.error().message(), folder.path() + " is not empty and holds no repository (it has thesis.txt)");
   EXPECT_FALSE(std::filesystem::exists(folder / "CURRENT"));
   const auto file = open_rocks_backend({.folder = folder / "thesis.txt"});
@@ -98,8 +97,7 @@ void expect_left_alone(const std::string& format, const std::string& writer) {
   std::ofstream(store + "/incoming/7.sst") << "a put of the other build";
   const auto before = files_in(store);
   const auto refused = open_rocks_backend({.folder = store});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::unsupported);
+  ASSERT_TRUE(is_refused(refused, Code::unsupported));
   EXPECT_TRUE(refused.error().message().starts_with("open the repository " + store +
                                                     ": the repository was written by " + writer + " Freshet (format " +
                                                     format + "); this Freshet reads format 3. "))
@@ -115,8 +113,7 @@ TEST(RocksFolder, IsOwnedOnce) {
   const auto owner = open_rocks_backend({.folder = folder / "store"});
   ASSERT_TRUE(owner);
   const auto second = open_rocks_backend({.folder = folder / "store"});
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code(), Code::unavailable);
+  ASSERT_TRUE(is_refused(second, Code::unavailable));
   EXPECT_EQ(second.error().message(), "the repository " + (folder / "store") + " is open already in this process");
   EXPECT_TRUE(open_rocks_backend({.folder = folder / "store", .read_only = true}));
 }
@@ -146,9 +143,7 @@ TEST(RocksFolder, OneWithoutATableIsDamaged) {
   }
   ASSERT_GT(gone, 0u);
   for (const bool read_only : {false, true}) {
-    const auto refused = open_rocks_backend({.folder = store, .read_only = read_only});
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code(), Code::corrupt) << refused.error().message();
+    EXPECT_TRUE(is_refused(open_rocks_backend({.folder = store, .read_only = read_only}), Code::corrupt));
   }
 }
 
@@ -162,10 +157,8 @@ TEST(RocksFolder, AnotherProgramsDatabaseIsLeftAlone) {
   ASSERT_TRUE(made->CreateColumnFamily({}, "theirs", &family).ok());
   made->DestroyColumnFamilyHandle(family);
   delete made;
-  const auto refused = open_rocks_backend({.folder = folder / "other"});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::failed_precondition) << refused.error().message();
-  EXPECT_NE(refused.error().message().find("not a repository"), std::string::npos) << refused.error().message();
+  EXPECT_TRUE(
+      is_refused(open_rocks_backend({.folder = folder / "other"}), Code::failed_precondition, "not a repository"));
 }
 
 TEST(RocksFolder, AReserveIsLaidByAndNotCounted) {
@@ -190,9 +183,7 @@ TEST(RocksFolder, ALargePayloadIsWrittenOnce) {
 
   version = make_version("net", test_id(2), architecture, nullptr, {}, random);
   version.bytes.front().back() ^= std::byte{1};
-  const auto unlike = put(*repository, version);
-  ASSERT_FALSE(unlike);
-  EXPECT_EQ(unlike.error().code(), Code::corrupt) << unlike.error().message();
+  EXPECT_TRUE(is_refused(put(*repository, version), Code::corrupt));
 }
 
 TEST(RocksFolder, HalfWrittenTablesGoWhenTheOwnerOpens) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The repository in a bucket of a real server: the conformance suite of backends.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -12,6 +11,7 @@
 #include "repo/s3/s3_store.h"
 #include "tests/conformance/backend_conformance.h"
 #include "tests/repo/s3/shared_seaweed.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
@@ -46,10 +46,8 @@ TEST(SeaweedBucketRights, AReaderOpensToReadOnly) {
     return open_bucket_backend(std::move(store), options);
   };
   for (const bool is_there : {false, true}) {
-    const auto refused = open(kReaderKeys, /*read_only=*/false);
-    ASSERT_FALSE(refused);
-    EXPECT_EQ(refused.error().code(), Code::failed_precondition) << refused.error().message();
-    EXPECT_THAT(refused.error().message(), testing::HasSubstr("have no right to do this in bucket freshet"));
+    EXPECT_TRUE(is_refused(open(kReaderKeys, /*read_only=*/false), Code::failed_precondition,
+                           "have no right to do this in bucket freshet"));
     if (is_there) break;
     const auto owner = open(kOwnerKeys, /*read_only=*/false);
     ASSERT_TRUE(owner) << owner.error().message();

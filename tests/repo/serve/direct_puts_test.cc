@@ -19,6 +19,7 @@
 #include "repo/serve/remote_repository.h"
 #include "repo/serve/server.h"
 #include "tests/repo/world.h"
+#include "tests/support/refused.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -186,9 +187,7 @@ TEST_F(DirectPutsTest, TheOwnerAsksForWhatIsNotThere) {
 TEST_F(DirectPutsTest, BytesThatAreNotTheManifestsAreRefused) {
   TestVersion version = make(1);
   version.bytes[0][5] ^= std::byte{1};
-  const auto refused = put(*client_, version);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::corrupt) << refused.error().message();
+  EXPECT_TRUE(is_refused(put(*client_, version), Code::corrupt));
   EXPECT_EQ(line_->creations, 1) << "the other one alone";
 }
 

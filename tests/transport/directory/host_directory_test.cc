@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "tests/support/refused.h"
 #include "tests/transport/model_fixture.h"
 #include "transport/directory/host_watch.h"
 
@@ -68,10 +69,7 @@ TEST_F(HostDirectoryTest, AClaimIsExclusiveAndItsNumbersLast) {
   {
     auto held = claim(*directory);
     EXPECT_EQ(held->last_number(), 0U);
-    const auto second = directory->claim("demo");
-    ASSERT_FALSE(second);
-    EXPECT_EQ(second.error().code(), Code::already_exists);
-    EXPECT_NE(second.error().message().find(std::to_string(::getpid())), std::string::npos);
+    EXPECT_TRUE(is_refused(directory->claim("demo"), Code::already_exists, std::to_string(::getpid())));
     ASSERT_TRUE(held->record_number(41));
     EXPECT_EQ(held->last_number(), 41U);
     EXPECT_EQ(held->begin_incarnation(1000), 1000U);
@@ -202,10 +200,7 @@ TEST_F(HostDirectoryTest, TheDefaultFoldersNumbersOutliveTheFolder) {
 
 TEST_F(HostDirectoryTest, TheFolderMustBeClosedToOthers) {
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0777), 0);
-  const auto opened = HostDirectory::open(folder_.path());
-  ASSERT_FALSE(opened);
-  EXPECT_EQ(opened.error().code(), Code::failed_precondition);
-  EXPECT_NE(opened.error().message().find(folder_.path()), std::string::npos);
+  EXPECT_TRUE(is_refused(HostDirectory::open(folder_.path()), Code::failed_precondition, folder_.path()));
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0700), 0);
   std::filesystem::create_symlink(folder_.path(), folder_.path() + "/link");
   EXPECT_FALSE(HostDirectory::open(folder_.path() + "/link"));
@@ -258,10 +253,7 @@ TEST_F(HostDirectoryTest, AClaimIsLostToWhoTookTheNameInANewFolder) {
   const auto fresh = std::move(*HostDirectory::open(run));
   auto taken = claim(*fresh);
   ASSERT_TRUE(taken->advertise(entry(8)));
-  const auto tended = held->tend();
-  ASSERT_FALSE(tended);
-  EXPECT_EQ(tended.error().code(), Code::failed_precondition);
-  EXPECT_NE(tended.error().message().find("demo is already published"), std::string::npos) << tended.error().message();
+  EXPECT_TRUE(is_refused(held->tend(), Code::failed_precondition, "demo is already published"));
   EXPECT_EQ(held->standing().error().code(), Code::failed_precondition);
   EXPECT_EQ(held->record_number(9).error().code(), Code::failed_precondition);
   held.reset();
@@ -275,10 +267,7 @@ TEST_F(HostDirectoryTest, AClaimIsLostIfAnotherPublisherGaveNumbersMeanwhile) {
   ASSERT_TRUE(held->record_number(100));
   std::filesystem::remove_all(run);
   ASSERT_TRUE(claim(*std::move(*HostDirectory::open(run)))->record_number(150));
-  const auto tended = held->tend();
-  ASSERT_FALSE(tended);
-  EXPECT_EQ(tended.error().code(), Code::failed_precondition);
-  EXPECT_NE(tended.error().message().find("demo@150"), std::string::npos) << tended.error().message();
+  EXPECT_TRUE(is_refused(held->tend(), Code::failed_precondition, "demo@150"));
   EXPECT_EQ(held->record_number(101).error().code(), Code::failed_precondition);
 }
 

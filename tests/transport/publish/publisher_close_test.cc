@@ -5,6 +5,7 @@
 
 #include <latch>
 
+#include "tests/support/refused.h"
 #include "tests/transport/model_fixture.h"
 #include "transport/publish/capture.h"
 
@@ -29,9 +30,7 @@ TEST_F(PublisherClose, EndsTheServiceAndEachCallSaysSo) {
   ASSERT_TRUE(closed) << closed.error().message();
   EXPECT_TRUE(publisher->wait_committed(1, Duration(0))) << "the version was sealed before";
   EXPECT_TRUE(publisher->close(Duration(0))) << "a second close does nothing";
-  const auto refused = publisher->publish(model_.views(), {});
-  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
-  EXPECT_THAT(refused.error().message(), HasSubstr("was closed"));
+  EXPECT_TRUE(is_refused(publisher->publish(model_.views(), {}), Code::failed_precondition, "was closed"));
   EXPECT_EQ(publisher->release().error().code(), Code::failed_precondition);
   const auto views = model_.views();
   BoundTensors bound = publisher->bind({views.begin(), views.end()});

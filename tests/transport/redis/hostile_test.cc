@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/base/file_descriptor.h"
+#include "tests/support/refused.h"
 #include "tests/transport/redis/redis_fixture.h"
 
 namespace freshet {
@@ -24,16 +25,14 @@ TEST_F(RedisPassword, IsAskedForAndNeverTold) {
   for (const std::string& text : {"redis://" + place, "redis://:wrong-secret@" + place}) {
     const auto directory = open_at(text);
     const auto lookup = directory->lookup("demo");
-    ASSERT_FALSE(lookup);
-    EXPECT_EQ(lookup.error().code(), Code::failed_precondition) << lookup.error().message();
+    ASSERT_TRUE(is_refused(lookup, Code::failed_precondition));
     for (const std::string& said : {lookup.error().message(), directory->health(), directory->text()}) {
       EXPECT_EQ(said.find("secret"), std::string::npos) << said;
     }
   }
   const auto right = open();
   const auto lookup = right->lookup("demo");
-  ASSERT_FALSE(lookup);
-  EXPECT_EQ(lookup.error().code(), Code::not_found) << lookup.error().message();
+  ASSERT_TRUE(is_refused(lookup, Code::not_found));
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("password"), std::string::npos) << said;
   for (const std::string& text : {said, right->text(), right->health(), lookup.error().message()}) {
@@ -110,9 +109,8 @@ TEST_F(RedisHostile, TheSetOfServersHasALimit) {
   std::vector<std::string> words = {"ZADD", "freshet:demo:servers"};
   for (int i = 0; i < 1024; ++i) words.insert(words.end(), {"99999999999999", "tcp://10.0.0.1:" + std::to_string(i)});
   command(words);
-  const auto served = directory->serve("demo", {.address = "tcp://10.0.0.2:1"}, std::chrono::minutes(1));
-  ASSERT_FALSE(served);
-  EXPECT_EQ(served.error().code(), Code::out_of_space) << served.error().message();
+  EXPECT_TRUE(is_refused(directory->serve("demo", {.address = "tcp://10.0.0.2:1"}, std::chrono::minutes(1)),
+                         Code::out_of_space));
 }
 
 TEST_F(RedisHostile, AnnouncementsAreHeardAndFloodsAreCut) {

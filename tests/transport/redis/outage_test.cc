@@ -2,6 +2,7 @@
 // The server goes away, comes back, comes back without its memory, is stopped, is not there yet.
 
 #include "core/base/interruption.h"
+#include "tests/support/refused.h"
 #include "tests/transport/redis/redis_fixture.h"
 
 namespace freshet {
@@ -19,9 +20,7 @@ class RedisDurable : public RedisTest {
 TEST_F(RedisOutage, WhoeverComesFirstWaitsForTheServer) {
   server_.kill();
   const auto directory = open();
-  const auto lookup = directory->lookup("demo");
-  ASSERT_FALSE(lookup);
-  EXPECT_EQ(lookup.error().code(), Code::unavailable) << lookup.error().message();
+  EXPECT_TRUE(is_refused(directory->lookup("demo"), Code::unavailable));
   EXPECT_EQ(directory->claim("demo").error().code(), Code::unavailable);
   const auto watch = directory->watch("demo");
   ASSERT_TRUE(watch);
@@ -54,12 +53,8 @@ TEST_F(RedisDurable, ARestartIsSurvivedAndTold) {
   EXPECT_EQ((*watch)->entry()->incarnation, 1000U);
   EXPECT_EQ(*(*watch)->current(), rolled_back);
   // But they end with it, and what must be written is not pretended.
-  const auto beyond = held->record_number(1000);
-  ASSERT_FALSE(beyond);
-  EXPECT_EQ(beyond.error().code(), Code::unavailable);
-  const auto swap = held->compare_and_swap_current(rolled_back, {.epoch = 3, .version = 1});
-  ASSERT_FALSE(swap);
-  EXPECT_EQ(swap.error().code(), Code::unavailable);
+  EXPECT_TRUE(is_refused(held->record_number(1000), Code::unavailable));
+  EXPECT_TRUE(is_refused(held->compare_and_swap_current(rolled_back, {.epoch = 3, .version = 1}), Code::unavailable));
   EXPECT_TRUE(held->standing());
 
   server_.start();
@@ -106,9 +101,7 @@ TEST_F(RedisOutage, ALivingPublisherWritesAWipedDirectoryAgain) {
   ASSERT_TRUE(other->lookup("demo"));
   ASSERT_EQ(command({"FLUSHALL"}), "OK");
   // A newcomer's name is in quarantine until the living owner had its chance.
-  const auto second = other->claim("demo");
-  ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code(), Code::already_exists) << second.error().message();
+  EXPECT_TRUE(is_refused(other->claim("demo"), Code::already_exists));
   EXPECT_EQ(other->lookup("demo")->incarnation, 1000U);
   EXPECT_EQ(*other->current("demo"), rolled_back);
   ASSERT_EQ(other->list()->size(), 1U);
@@ -133,9 +126,7 @@ TEST_F(RedisOutage, AnInterruptedCallEndsAndTheNameIsFree) {
   {
     const auto directory = open(patient);
     const Interruption interruption(wanted);
-    const auto in_quarantine = directory->claim("demo");
-    ASSERT_FALSE(in_quarantine);
-    EXPECT_EQ(in_quarantine.error().code(), Code::cancelled) << in_quarantine.error().message();
+    EXPECT_TRUE(is_refused(directory->claim("demo"), Code::cancelled));
   }
   grow_old();
   const auto directory = open(patient);
@@ -162,8 +153,7 @@ TEST_F(RedisOutage, AServerThatStandsStillIsNoticedAndNobodyWaitsLong) {
   ASSERT_TRUE(held->advertise(entry(1000)));
   server_.stop();
   const auto lookup = directory->lookup("demo");
-  ASSERT_FALSE(lookup);
-  EXPECT_EQ(lookup.error().code(), Code::unavailable) << lookup.error().message();
+  ASSERT_TRUE(is_refused(lookup, Code::unavailable));
   ASSERT_TRUE(eventually([&] { return !is_reachable(*directory); }));
   EXPECT_TRUE(held->record_number(1));
   server_.go_on();
@@ -190,10 +180,7 @@ TEST_F(RedisOutage, WhoLostItsNameNoticesAndGivesNoMoreNumbers) {
   }));
   EXPECT_GT((*second)->last_number(), 1U);
   ASSERT_TRUE(eventually([&] { return !held->standing().has_value(); }));
-  const auto refused = held->record_number(2);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
-  EXPECT_NE(refused.error().message().find("process"), std::string::npos) << refused.error().message();
+  EXPECT_TRUE(is_refused(held->record_number(2), Code::failed_precondition, "process"));
   EXPECT_EQ(held->compare_and_swap_current({}, {.epoch = 1}).error().code(), Code::failed_precondition);
   EXPECT_EQ(held->advertise(entry(1000)).error().code(), Code::failed_precondition);
   EXPECT_TRUE((*second)->begin_incarnation(5));

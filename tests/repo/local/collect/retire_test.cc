@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/repo/world.h"
+#include "tests/support/refused.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet {
@@ -61,8 +62,7 @@ TEST_P(Retire, ATombstoneKeepsTheLine) {
   EXPECT_EQ(report->released_tensors, 0u);  // Version 3 has inherited all of it.
   for (int round = 0; round < 2; ++round) {
     const auto gone = repository_->get({"net", 2});
-    ASSERT_FALSE(gone);
-    EXPECT_EQ(gone.error().code(), Code::not_found);
+    ASSERT_TRUE(is_refused(gone, Code::not_found));
     EXPECT_EQ(gone.error().message(), "net@2 was retired");
     EXPECT_EQ(repository_->pin({"net", 2}, "me").error().code(), Code::not_found);
     EXPECT_EQ(repository_->retire({"net", 2}, {}).error().message(), "net@2 was retired");
@@ -106,8 +106,7 @@ TEST_P(Retire, PutOnARetiredAncestorIsRefused) {
   ASSERT_TRUE(repository_->retire({"net", 2}, {}));
   const TestVersion next = make_version("net", test_id(3), line_[1].manifest.architecture, &line_[1], {0}, random_);
   const auto refused = put(*repository_, next);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::failed_precondition);
+  ASSERT_TRUE(is_refused(refused, Code::failed_precondition));
   EXPECT_EQ(refused.error().message(), "put net: its ancestor net@2 was retired");
   EXPECT_EQ(put(*repository_, line_[1]).error().code(), Code::already_exists);
   // A sink keeps a run whatever was retired, and what went with the ancestor is asked for again.
@@ -139,8 +138,7 @@ TEST_P(Retire, WhatIsPinnedIsWaitedFor) {
   ASSERT_TRUE(repository_->pin({"net", 1}, "worker7"));
   ASSERT_TRUE(repository_->pin({"net", 1}, "worker9"));
   const auto held = repository_->retire({"net", 1}, {});
-  ASSERT_FALSE(held);
-  EXPECT_EQ(held.error().code(), Code::failed_precondition);
+  ASSERT_TRUE(is_refused(held, Code::failed_precondition));
   EXPECT_EQ(held.error().message(), "net@1 is pinned by worker7, worker9");
   EXPECT_EQ(repository_->retire({"net", 1}, {.wait = std::chrono::milliseconds(5)}).error().code(),
             Code::failed_precondition);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The numbers of puts near the greatest number.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -9,11 +8,10 @@
 #include "repo/backend/backend_wrapper.h"
 #include "repo/records/records.h"
 #include "tests/repo/world.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
-
-using ::testing::HasSubstr;
 
 class PutNumbers : public testing::Test {
  protected:
@@ -42,10 +40,7 @@ TEST_F(PutNumbers, AModelWithoutNumbersIsRefusedBeforeItsBytesAreAskedFor) {
     ADD_FAILURE() << "bytes were asked for";
     return fail(Code::unavailable, "no");
   };
-  const auto refused = repository_->put(next().manifest, bytes_of, {});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::out_of_space);
-  EXPECT_THAT(refused.error().message(), HasSubstr("net"));
+  EXPECT_TRUE(is_refused(repository_->put(next().manifest, bytes_of, {}), Code::out_of_space, "net"));
   EXPECT_EQ(repository_->wanted(next().manifest, {}).error().code(), Code::out_of_space);
 }
 

@@ -11,6 +11,7 @@
 
 #include "tests/repo/world.h"
 #include "tests/support/eventually.h"
+#include "tests/support/refused.h"
 
 namespace freshet {
 namespace {
@@ -80,9 +81,7 @@ TEST_F(RacedPut, TriesAgainAsOftenAsThatHelps) {
 }
 
 TEST_F(RacedPut, GivesUpInTheEndAndLeavesNothing) {
-  const auto name = put_raced(1, kTensors);
-  ASSERT_FALSE(name);
-  EXPECT_EQ(name.error().code(), Code::failed_precondition) << name.error().message();
+  EXPECT_TRUE(is_refused(put_raced(1, kTensors), Code::failed_precondition));
   EXPECT_EQ(std::ranges::count(asked_, kTensors - 1), 8);
   EXPECT_FALSE(repository_->find(mixed_.manifest.id).value());
   ASSERT_TRUE(repository_->gc({}, {}));
@@ -115,10 +114,7 @@ TEST_F(RacedPut, AStopEndsTheWaitForAnotherPut) {
 
 TEST_F(RacedPut, AnAncestorThatGoesMeanwhileIsStillRefused) {
   mixed_.manifest.ancestor = writers_[0].manifest.id;
-  const auto name = put_raced(1, 1);
-  ASSERT_FALSE(name);
-  EXPECT_EQ(name.error().code(), Code::failed_precondition);
-  EXPECT_THAT(name.error().message(), ::testing::HasSubstr("its ancestor old@1 was retired"));
+  EXPECT_TRUE(is_refused(put_raced(1, 1), Code::failed_precondition, "its ancestor old@1 was retired"));
 }
 
 }  // namespace

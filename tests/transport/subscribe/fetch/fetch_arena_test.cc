@@ -2,6 +2,7 @@
 /// The ledger of what a fetching subscriber's memory holds.
 
 #include "transport/subscribe/fetch/fetch_arena.h"
+#include "tests/support/refused.h"
 
 #include <gtest/gtest.h>
 
@@ -50,9 +51,7 @@ TEST_F(FetchArenaTest, TouchesAsManyCopiesAsItIsTold) {
 }
 
 TEST_F(FetchArenaTest, AModelThatDoesNotFitIsTold) {
-  const Status prepared = arena_.prepare(*architecture(7));
-  ASSERT_FALSE(prepared);
-  EXPECT_EQ(prepared.error().code(), Code::out_of_space);
+  EXPECT_TRUE(is_refused(arena_.prepare(*architecture(7)), Code::out_of_space));
 }
 
 TEST_F(FetchArenaTest, EmptyTensorsHaveSegmentsToo) {
@@ -70,9 +69,7 @@ TEST_F(FetchArenaTest, EmptyTensorsHaveSegmentsToo) {
   arena_.let_go(*wants[1].segment);
 
   FetchArena too_small({.name = "test", .limit_bytes = 100, .lock_memory = false});
-  const Status prepared = too_small.prepare(*empty());
-  ASSERT_FALSE(prepared);
-  EXPECT_EQ(prepared.error().code(), Code::out_of_space);
+  EXPECT_TRUE(is_refused(too_small.prepare(*empty()), Code::out_of_space));
   wants = {{.tensor = 0}};
   EXPECT_FALSE(too_small.acquire(wants));
   EXPECT_FALSE(wants[0].segment);
@@ -127,9 +124,7 @@ TEST_F(FetchArenaTest, AFullArenaSaysSo) {
   std::vector<SegmentIndex> live;
   for (std::uint64_t i = 0; i < 6; ++i) live.push_back(fill(static_cast<std::uint32_t>(i % 2), i + 1));
   FetchArena::Want want{.tensor = 0, .bytes = kBytes};
-  const Status full = arena_.acquire({&want, 1});
-  ASSERT_FALSE(full);
-  EXPECT_EQ(full.error().code(), Code::out_of_space);
+  EXPECT_TRUE(is_refused(arena_.acquire({&want, 1}), Code::out_of_space));
   EXPECT_FALSE(want.segment);
   arena_.let_go(live.back());
   ASSERT_TRUE(arena_.acquire({&want, 1}));
