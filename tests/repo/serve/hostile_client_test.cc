@@ -132,9 +132,11 @@ TEST_F(HostileClient, SmallTensorsThatComeWithAPutAreProvedAsOthersAre) {
   EXPECT_FALSE(step_in<Invitation>(*stored)) << "nothing more is asked for";
   EXPECT_EQ(local_->stat()->versions, 2u);
   const auto all = Bytes(bytes);
+  std::vector<std::byte> too_many = bytes;
+  too_many.resize(kGivenBytesMax + 1);
   for (const auto& lacking :
        {say({{0, 100}}, all.first(100)), say({{0, 100}, {2, 3000}}, all), say({{0, 100}, {1, 3000}}, all.first(3099)),
-        say({{0, ~std::uint64_t{0}}, {1, 3000}}, all)}) {
+        say({{0, ~std::uint64_t{0}}, {1, 3000}}, all), say({{0, 100}, {1, 3000}}, too_many)}) {
     EXPECT_TRUE(lacking && step_in<Invitation>(*lacking)) << "the server asks for all";
   }
   digests.assign(2, {});  // Zeros: those of the bytes that come.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <stop_token>
 #include <thread>
@@ -133,6 +134,26 @@ TEST_F(RemoteTest, APutWhoseCallerHasNoBytesLeavesNothing) {
   EXPECT_TRUE(put(*remote_, first));
   // The server's thread lets go of what came after it has answered.
   EXPECT_TRUE(came_true([&] { return server_->stat().upload_bytes == 0; }));
+}
+
+/// An invitation costs a way to the client and back.
+TEST_F(RemoteTest, TensorsThatAreSmallTogetherComeWithTheQuestion) {
+  ASSERT_TRUE(came_true([&] { return server_->stat().calls == 0; }));
+  const auto calls_beside = [&](std::uint64_t last_bytes) {
+    architecture_ = test_architecture({1000, 0, 7, last_bytes});
+    const TestVersion one = version(last_bytes);
+    std::size_t calls = 0;
+    const auto name = remote_->put(one.manifest,
+                                   [&](std::uint32_t tensor) -> Result<Bytes> {
+                                     calls = std::max(calls, server_->stat().calls);
+                                     return Bytes(one.bytes[tensor]);
+                                   },
+                                   {});
+    EXPECT_TRUE(name) << name.error().message();
+    return calls;
+  };
+  EXPECT_EQ(calls_beside(31'761), 0U) << "32 KiB";
+  EXPECT_EQ(calls_beside(31'762), 1U) << "the server asked for them";
 }
 
 TEST_F(RemoteTest, ManyClientsPutAndReadAtOnce) {

@@ -400,6 +400,16 @@ TEST(ServerMachine, WhoComesBackGetsNoMoreWorkers) {
   for (const ServerAction& next : machine.take_actions()) EXPECT_FALSE(std::holds_alternative<action::Reply>(next));
 }
 
+TEST(ServerMachine, NamesSoManyLateCallsOfAClientOnly) {
+  ServerMachine machine({.calls_per_client_max = 2}, 1);
+  machine.on_hello("a", 1, kProtocolVersion, Time());
+  machine.close_door(LateCalls::wait);
+  for (const std::uint64_t request : {2, 3, 4}) machine.on_call("a", request, question(), Time());
+  machine.on_ping("a", Time());
+  const auto actions = machine.take_actions();
+  EXPECT_EQ(std::get<action::Pong>(actions.back()).running, (std::vector<std::uint64_t>{2, 3}));
+}
+
 TEST(ServerMachine, LongQuestionsHaveALimitAndShortOnesPass) {
   ServerMachine machine({.question_bytes_max = 3 * kTextBytesMax}, 1);
   machine.on_hello("a", 1, kProtocolVersion, Time());
