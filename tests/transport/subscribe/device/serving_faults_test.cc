@@ -239,6 +239,9 @@ TEST_P(HostServing, ASlabOfALostDeviceIsCopiedToTheOther) {
   const Stream stream_of_other = must(other->create_stream());
   for (std::uint64_t version = 2; version < 4; ++version) {
     refresh(tensors, stream_of_other);
+    if (version == 2) {
+      EXPECT_EQ(detail::SlabRegistrations::of(other)->count(), 0U) << "the driver keeps the lost device's";
+    }
     must(tensors->wait(kPatience));
     expect_holds(of_other, model);
     model.train(version);
