@@ -84,19 +84,15 @@ void LogTail::ask_briefly(Time now) {
                  Asked{.number = number, .start = now});
 }
 
-void LogTail::take_brief(const Asked& asked, Answer& answer, Time now, std::vector<Seen>& seen) {
-  if (phase_ != Phase::looks || asked.number != state_.position() + 1) return;
+bool LogTail::takes_brief(const Asked& asked, const Answer& answer, Time now) {
+  if (phase_ != Phase::looks || asked.number != state_.position() + 1) return false;
   const bool is_large = answer.kind == Answer::Kind::failed && answer.error.code() == Code::out_of_space;
-  if (answer.kind == Answer::Kind::failed && !is_large) return;  // The long read tells why.
+  if (answer.kind == Answer::Kind::failed && !is_large) return false;  // The long read tells why.
   forget_asked();
-  if (is_large) {
-    large_ = asked.number;
-    return ask_records(now);
-  }
-  trouble_.reset();
-  record_call_ = kTailCall;
-  arrived_[asked.number] = {.answer = std::move(answer), .start = asked.start};
-  read_on(now, seen);
+  if (!is_large) return true;
+  large_ = asked.number;
+  ask_records(now);
+  return false;
 }
 
 void LogTail::ask_parts(Time now) {
@@ -136,16 +132,17 @@ void LogTail::retry_restart(Time now, std::string_view why) {
 }
 
 bool LogTail::on_answer(Ticket ticket, Answer& answer, Time now, std::vector<Seen>& seen) {
+  Asked asked;
   if (brief_ && brief_->first == ticket) {
-    const Asked asked = std::exchange(brief_, std::nullopt)->second;
-    if (!error_) take_brief(asked, answer, now, seen);
-    return true;
+    asked = std::exchange(brief_, std::nullopt)->second;
+    if (error_ || !takes_brief(asked, answer, now)) return true;
+  } else {
+    const auto found = asked_.find(ticket);
+    if (found == asked_.end()) return false;
+    asked = found->second;
+    asked_.erase(found);
+    if (error_) return true;
   }
-  const auto found = asked_.find(ticket);
-  if (found == asked_.end()) return false;
-  const Asked asked = found->second;
-  asked_.erase(found);
-  if (error_) return true;
   if (answer.kind == Answer::Kind::failed && answer.error.code() == Code::out_of_space) {
     // No try reads it: no member makes so large an object.
     stop(Error(Code::corrupt, "Freshet did not write an object of the repository's log: " + answer.error.message()));

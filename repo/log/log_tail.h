@@ -69,7 +69,8 @@ class LogTail {
   void forget_asked();
   void ask_records(Time now);
   void ask_briefly(Time now);
-  void take_brief(const Asked& asked, Answer& answer, Time now, std::vector<Seen>& seen);
+  /// True: a short read's answer is as good as the long read's, which is forgotten.
+  bool takes_brief(const Asked& asked, const Answer& answer, Time now);
   void ask_parts(Time now);
   void on_listing(const Answer& answer, Time now);
   void on_head(const Answer& answer, Time now);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace freshet::log {
@@ -86,6 +87,30 @@ TEST_F(SlowLine, AReadThatFailedHasMoreTimeNextTime) {
   EXPECT_GE(times[3], std::chrono::seconds(10)) << "a record of 8 MB on a line of 1 MB/s";
   EXPECT_LE(times[4], std::chrono::seconds(20));
   EXPECT_EQ(times[5], times[0]) << "a look is short again";
+}
+
+/// The short reads beside a long one have no answer.
+TEST_F(SlowLine, AStoreThatIsFarAwayIsHeard) {
+  run();
+  constexpr Duration kWay = std::chrono::seconds(4);
+  std::vector<std::pair<Call, Time>> under_way;
+  bool had_trouble = false;
+  const Time end = now_ + std::chrono::minutes(1);
+  for (; now_ < end && !(had_trouble && !machine_.trouble()); now_ += std::chrono::milliseconds(50)) {
+    machine_.on_tick(now_);
+    for (Call& call : machine_.take_calls()) under_way.emplace_back(std::move(call), now_);
+    std::erase_if(under_way, [&](const auto& one) {
+      const auto& [call, asked] = one;
+      const bool comes = call.within >= kWay;
+      if (now_ < asked + (comes ? kWay : call.within / 2)) return false;
+      Answer answer;
+      if (comes) answer.kind = Answer::Kind::not_found;
+      machine_.on_answer(call.ticket, answer, now_);
+      return true;
+    });
+    had_trouble = had_trouble || machine_.trouble().has_value();
+  }
+  EXPECT_TRUE(had_trouble && !machine_.trouble());
 }
 
 TEST_F(SlowLine, ARecordThatTheLineCarriesJustInTimeComes) {
