@@ -180,12 +180,15 @@ TEST_F(NcclChannel, MembersOfARoundShareOneBroadcast) {
 TEST_F(NcclChannel, ARoundServesOneFetchAfterAnother) {
   serve(1, kPatient);
   const auto client = connect(sound());
+  std::uint64_t sent = 0;
   for (std::uint64_t number = 1; number <= 3; ++number) {
     CollectingSink sink;
+    sent += kNcclTensorBytes - number;
     ASSERT_TRUE(client->fetch(request_of(number, number), sink));
     ASSERT_TRUE(drive({client.get()}, [&] { return sink.ended(number) != nullptr; }));
     expect_arrived(sink, number, number);
   }
+  EXPECT_EQ(collective_->bytes_out, sent) << "some went by messages";
   EXPECT_EQ(collective_->joins, 1);
   EXPECT_EQ(collective_->ranks, 2);
 }
@@ -280,6 +283,10 @@ TEST_F(NcclChannel, AServerThatLiesIsLeft) {
       [&](auto& line) { told_of(line, 0, 0, 1, part(0, 0)); },
       [&](auto& line) { told_of(line, (16 << 20) + 1, 0, 1, part(0, 1)); },
       [&](auto& line) { told_of(line, 100, 1, 1, part(0, 100)); },
+      [&](auto& line) {
+        line.post(frame_of(Kind::round, 1, 0, 0, 1, 2), id.bytes);
+        for (const std::uint64_t number : {0, 1, 2}) line.post(frame_of(Kind::transfer, 1, 100, number));
+      },
       [&](auto& line) { told_of(line, 100, 0, 2, part(0, 100)); },
       [&](auto& line) { told_of(line, 100, 0, 1, part(1, 100)); },
       [&](auto& line) { told_of(line, 100, 0, 1, part(101, 0)); },
@@ -296,17 +303,17 @@ TEST_F(NcclChannel, AServerThatLiesIsLeft) {
     CollectingSink sink;
     ASSERT_TRUE(client->fetch(request_of(1), sink));
     EXPECT_FALSE(drive({client.get()}, [] { return false; }));
-    ASSERT_NE(sink.ended(1), nullptr);
+    ASSERT_TRUE(sink.ended(1) != nullptr && !*sink.ended(1));
     EXPECT_EQ(sink.ended(1)->error().code(), Code::corrupt) << sink.ended(1)->error().message();
   }
 }
 
-/// Answers the first message of a round with a lie.
+/// Answers the messages of this kind with a lie.
 class LyingRider final : public zmq_channel::Rider {
  public:
-  explicit LyingRider(Frame lie) : lie_(lie), wake_(*Wake::open()) {}
-  Status take(Client& /*client*/, const Frame& /*frame*/, Bytes /*data*/, const Say& say) override {
-    say(lie_, {});
+  LyingRider(Kind asked, Frame lie) : asked_(asked), lie_(lie), wake_(*Wake::open()) {}
+  Status take(Client& /*client*/, const Frame& frame, Bytes /*data*/, const Say& say) override {
+    if (static_cast<Kind>(frame.kind()) == asked_) say(lie_, {});
     return {};
   }
   Result<bool> receive(Client& /*client*/, const Say& /*say*/) override { return false; }
@@ -314,6 +321,7 @@ class LyingRider final : public zmq_channel::Rider {
   int descriptor() const override { return wake_.descriptor(); }
 
  private:
+  const Kind asked_;
   const Frame lie_;
   const Wake wake_;
 };
@@ -323,8 +331,8 @@ TEST_F(NcclChannel, AClientThatLiesIsPutOut) {
                            frame_of(Kind::left, 2, 0), frame_of(Kind::leave, 1)}) {
     SCOPED_TRACE(lie.kind());
     serve(1, kPatient);
-    const auto client =
-        *zmq_channel::open_carried_client(server_->address(), {}, ChannelKind::nccl, std::make_unique<LyingRider>(lie));
+    const auto client = *zmq_channel::open_carried_client(server_->address(), {}, ChannelKind::nccl,
+                                                          std::make_unique<LyingRider>(Kind::round, lie));
     CollectingSink sink;
     ASSERT_TRUE(client->fetch(request_of(1), sink));
     EXPECT_FALSE(drive({client.get()}, [] { return false; })) << "the connection should be dead";
@@ -333,6 +341,17 @@ TEST_F(NcclChannel, AClientThatLiesIsPutOut) {
     EXPECT_EQ(server_->stat().refused, 1u);
     server_.reset();
   }
+}
+
+/// The server knows a round until its members have left it.
+TEST_F(NcclChannel, AClientThatLiesAboutARoundThatHasEndedIsPutOut) {
+  serve(1, kHasty);
+  const auto client = *zmq_channel::open_carried_client(
+      server_->address(), {}, ChannelKind::nccl, std::make_unique<LyingRider>(Kind::leave, frame_of(Kind::took, 1, 1)));
+  CollectingSink sink;
+  ASSERT_TRUE(client->fetch(request_of(1), sink));
+  EXPECT_FALSE(drive({client.get()}, [] { return false; })) << "the connection should be dead";
+  EXPECT_EQ(server_->stat().refused, 1u);
 }
 
 }  // namespace
