@@ -23,6 +23,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 namespace {
 
 constexpr size_t kRoom = size_t{1} << 20;
