@@ -84,6 +84,7 @@ void Rounds::on_failed(Number number, Time now) {
 
 void Rounds::on_begun(Number number, std::uint64_t bytes, Time now) {
   Round& round = rounds_.at(number);
+  if (may_meet(round, now)) may_meet_from_ = now + limits_.lately;  // It waited for the others in vain.
   const std::chrono::duration<double> floor(static_cast<double>(bytes) /
                                             static_cast<double>(limits_.floor_bytes_per_second));
   round.allowed = limits_.transfer + std::chrono::duration_cast<Duration>(floor);
@@ -114,8 +115,32 @@ Time Rounds::first_wish(const Round& round) const {
   return first;
 }
 
+/// Whether there is another that would fit into one round with it.
+bool Rounds::may_meet(const Round& round, Time now) const {
+  return now >= may_meet_from_ && std::ranges::any_of(rounds_, [&](const auto& entry) {
+           const Round& other = entry.second;
+           return &other != &round && other.open && !other.broken &&
+                  round.seats.size() + other.seats.size() <= limits_.members_max;
+         });
+}
+
+void Rounds::meet(Time now) {
+  Time first = Time::max();
+  std::vector<Round*> meeting;
+  for (auto& [number, round] : rounds_) {
+    if (round.broken || !round.is_quiet() || !may_meet(round, now)) continue;
+    const Time wish = first_wish(round);
+    if (wish == Time::max()) continue;
+    first = std::min(first, wish);
+    meeting.push_back(&round);
+  }
+  if (meeting.size() < 2 || now < first + limits_.gather) return;
+  for (Round* const round : meeting) round->met = true;
+  may_meet_from_ = now + limits_.meet_again;
+}
+
 bool Rounds::is_over(Round& round, Time now) {
-  if (round.broken) return true;
+  if (round.broken || round.met) return true;
   if (!round.is_quiet()) {
     if (!is_late(round, now)) return false;
     for (const auto& [member, seat] : round.seats) {
@@ -140,6 +165,7 @@ void Rounds::end(Round& round) {
 
 Rounds::Steps Rounds::step(Time now) {
   Steps steps;
+  meet(now);
   for (auto at = rounds_.begin(); at != rounds_.end();) {
     if (!is_over(at->second, now)) {
       ++at;
@@ -178,6 +204,7 @@ bool Rounds::may_carry(Number number, Time now) const {
   const Time first = first_wish(round);
   if (first == Time::max()) return false;
   const bool is_gathered = now >= first + limits_.gather;
+  if (!is_gathered && round.is_quiet() && may_meet(round, now)) return false;
   return std::ranges::all_of(round.seats, [&](const auto& entry) {
     const auto& [member, seat] = entry;
     if (known_.at(member).waits) return true;

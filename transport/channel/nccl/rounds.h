@@ -14,6 +14,10 @@
 ///   end        A round is broken by a deadline, by an error, or by a member that left or is gone. It ends well when
 ///              nobody used it for a while, or when a member does not wait and was not heard lately. What its members
 ///              did not get goes to them by messages. A new round is made anew.
+///   meet       Who came late has a round of its own. Rounds whose members wait at the same time, and that fit into
+///   one,
+///              end together once a minute, and their members are gathered anew. To meet, a round waits for its next
+///              transfer as long as clients gather, once a second.
 ///   pause      The members that were late for a deadline, or failed, get messages alone for a while that doubles.
 ///
 /// One thread at a time.
@@ -40,6 +44,7 @@ struct RoundLimits {
   std::uint64_t floor_bytes_per_second = std::uint64_t{16} << 20;
   Duration lately = std::chrono::seconds(1);
   Duration unused = std::chrono::seconds(60);
+  Duration meet_again = std::chrono::seconds(60);  ///< Before rounds that met do so again: a new one takes its time.
   Duration pause_min = std::chrono::seconds(1);
   Duration pause_max = std::chrono::seconds(60);
 };
@@ -95,6 +100,7 @@ class Rounds {
     std::map<Member, Seat> seats;
     bool open = false;
     bool broken = false;
+    bool met = false;  ///< It ends for the one that it becomes with others.
     std::uint64_t begun = 0;
     std::uint64_t sent = 0;
     Time used{};         ///< When a transfer was begun, or it opened.
@@ -123,10 +129,13 @@ class Rounds {
     return !round.broken && !round.is_quiet() && now >= round.deadline;
   }
   bool is_over(Round& round, Time now);
+  bool may_meet(const Round& round, Time now) const;
+  void meet(Time now);
   void end(Round& round);
 
   const RoundLimits limits_;
   Number last_ = 0;
+  Time may_meet_from_{};
   std::map<Member, Known> known_;
   std::map<Number, Round> rounds_;
   std::set<Number> closing_;

@@ -134,6 +134,60 @@ TEST(NcclRounds, ARoundThatNobodyUsesEnds) {
   EXPECT_EQ(rounds.due(), Time::max());
 }
 
+/// Servers start one after another.
+TEST(NcclRounds, RoundsSideBySideBecomeOne) {
+  Rounds rounds = opened({1});
+  using Members = std::vector<Rounds::Member>;
+  std::map<Rounds::Number, std::uint64_t> carried;
+  const auto want = [&](const Members& members, bool waits, std::int64_t now) {
+    for (const auto member : members) rounds.on_waits(member, waits, after(now));
+  };
+  const auto carry = [&](Rounds::Number round, const Members& members, std::int64_t now) {
+    EXPECT_TRUE(rounds.may_carry(round, after(now)));
+    rounds.on_begun(round, kRoundBytes, after(now));
+    rounds.on_sent(round, ++carried[round], after(now));
+    for (const auto member : members) EXPECT_TRUE(rounds.on_took(member, round, carried[round], after(now)));
+    want(members, false, now);
+  };
+  const auto come_late = [&](Rounds::Number round, Rounds::Member member, std::int64_t now) {
+    want({member}, true, now - 20);
+    EXPECT_THAT(rounds.step(after(now)).formed, ElementsAre(Pair(round, ElementsAre(member))));
+    rounds.on_open(round, after(now));
+    carry(round, {member}, now);
+  };
+  carry(1, {1}, 20);
+  come_late(2, 2, 120);
+  want({1}, true, 1119);
+  carry(1, {1}, 1119);  // Once a second a round waits for others, and round 2 has.
+  want({1}, true, 2000);
+  EXPECT_FALSE(rounds.may_carry(1, after(2000)));
+  want({2}, true, 2015);
+  EXPECT_THAT(rounds.step(after(2019)).ended, IsEmpty());
+  EXPECT_EQ(rounds.due(), after(2020));
+  const Rounds::Steps met = rounds.step(after(2020));
+  EXPECT_THAT(met.ended, ElementsAre(1, 2));
+  EXPECT_THAT(met.formed, ElementsAre(Pair(3, ElementsAre(1, 2))));
+  EXPECT_THAT(met.late, IsEmpty());
+  rounds.on_open(3, after(2030));
+  carry(3, {1, 2}, 2030);
+  come_late(4, 3, 2120);
+  want({1, 2, 3}, true, 62'019);
+  carry(3, {1, 2}, 62'019);  // Once a minute they meet.
+  carry(4, {3}, 62'019);
+  want({1, 2, 3}, true, 62'100);
+  EXPECT_THAT(rounds.step(after(62'119)).ended, IsEmpty());
+  EXPECT_THAT(rounds.step(after(62'120)).formed, ElementsAre(Pair(5, ElementsAre(1, 2, 3))));
+}
+
+TEST(NcclRounds, RoundsThatDoNotFitIntoOneStay) {
+  Rounds rounds({.members_max = 3});
+  for (Rounds::Member member = 1; member <= 5; ++member) rounds.on_waits(member, true, after(0));
+  EXPECT_EQ(rounds.step(after(20)).formed.size(), 2U);
+  for (const Rounds::Number round : {1, 2}) rounds.on_open(round, after(20));
+  for (const Rounds::Number round : {1, 2}) EXPECT_TRUE(rounds.may_carry(round, after(20)));
+  EXPECT_THAT(rounds.step(after(100)).ended, IsEmpty());
+}
+
 TEST(NcclRounds, APauseDoublesUntilATransferWorks) {
   Rounds rounds({});
   std::int64_t now = 0;
@@ -298,7 +352,7 @@ class RoundsSimulation {
     }
   }
 
-  static constexpr RoundLimits kSimulated{.members_max = 3, .rounds_max = 2};
+  static constexpr RoundLimits kSimulated{.members_max = 3, .rounds_max = 2, .meet_again = milliseconds(500)};
   std::mt19937_64 random_;
   Rounds rounds_{kSimulated};
   Time now_{};
