@@ -8,6 +8,7 @@
 #include "repo/levels/shards/share_sealer.h"
 #include "tests/repo/levels/gpu/checkpoint_lab.h"
 #include "tests/support/eventually.h"
+#include "tests/support/log_lines_with.h"
 
 namespace freshet::test {
 namespace {
@@ -33,22 +34,6 @@ class DeviceCheckpointFaults : public CheckpointLab {
   }
 
   const std::vector<std::uint64_t> sizes_ = {5000, 77, 40'000};
-};
-
-/// How many lines of the log have these words.
-class LogLinesWith {
- public:
-  explicit LogLinesWith(std::string words) : words_(std::move(words)) {
-    set_log_hook([this](LogLevel, const std::string& line) {
-      if (line.find(words_) != std::string::npos) ++count_;
-    });
-  }
-  ~LogLinesWith() { set_log_hook(nullptr); }
-  int count() const { return count_; }
-
- private:
-  const std::string words_;
-  std::atomic<int> count_ = 0;
 };
 
 TEST_P(DeviceCheckpointFaults, NoDriver) {
