@@ -49,6 +49,15 @@ Result<std::vector<std::string>> models_of(const CheckpointArguments& arguments,
   return std::vector<std::string>(names.begin(), names.end());
 }
 
+Error nothing_in(const CheckpointArguments& arguments) {
+  std::string places;
+  for (const std::string& folder : arguments.local) places += (places.empty() ? "" : ", ") + folder;
+  if (!arguments.external.empty()) places += ", " + arguments.external;
+  return {Code::not_found, format("{}: there is no checkpoint{}; --local takes each rank's folder, which has a folder "
+                                  "for each model",
+                                  places, arguments.version.empty() ? "" : " of " + arguments.version)};
+}
+
 Json row_of(const std::string& model, const levels::RestingVersion& row) {
   return {
       {"model", model},
@@ -78,9 +87,9 @@ Result<ExitCode> list_checkpoints(Program& program, const CheckpointArguments& a
                        row.is_restorable() ? "yes" : "no"});
     }
   }
-  if (!any && !arguments.version.empty()) {
-    return fail(Code::not_found, format("there are no checkpoints of {}", arguments.version));
-  }
+  if (!any && !arguments.version.empty()) return fail(nothing_in(arguments));
+  // A job that has no checkpoint yet has an empty list.
+  if (!any) program.out.log(nothing_in(arguments).message());
   if (!program.out.json) FRESHET_TRY(program.out.write(table(lines) + "\n"));
   return ExitCode::done;
 }
@@ -119,9 +128,15 @@ Result<ExitCode> verify_checkpoints(Program& program, const CheckpointArguments&
   const auto repository = open_external(arguments, RepositoryAccess::read);
   FRESHET_ASSIGN(const std::vector<std::string> models, models_of(arguments, repository));
   VerifyReport report;
+  bool any = false;
   for (const std::string& model : models) {
     FRESHET_ASSIGN(const auto resting, levels::RestingCheckpoints::open(arguments.local, repository, model));
+    FRESHET_ASSIGN(const std::vector<levels::RestingVersion> rows, resting.list());
+    any = any || !rows.empty();
     FRESHET_TRY(resting.verify(report));
+  }
+  if (!any && report.checked_bytes == 0 && report.corrupt.empty()) {
+    return fail(repository ? nothing_in(arguments) : repository.error());
   }
   Json corrupt = Json::array();
   std::string text;

@@ -233,6 +233,16 @@ TEST(CheckpointCommand, BadInputIsAnErrorThatNamesIt) {
   EXPECT_EQ(freshet({"get", "net", "--local", job.folder("nowhere"), "-o", job.folder("o")}).exit_code, 3);
   EXPECT_EQ(freshet({"get", "../net", "--local", job.folder("nowhere"), "-o", job.folder("o")}).exit_code, 2);
   EXPECT_EQ(freshet({"drain", "net", "--local", job.folder("nowhere")}).exit_code, 2);
+  for (const RankRun& run : job.run(1, 2)) ASSERT_EQ(run.exit_code(), 0);
+  const std::string above = std::filesystem::path(job.local(0)).parent_path();
+  for (const std::string& wrong : {above, job.folder("empty"), job.local(0) + "/net"}) {
+    std::filesystem::create_directories(wrong);
+    EXPECT_EQ(freshet({"verify", "--local", wrong}).exit_code, 3) << wrong;
+    const Command listed = freshet({"ls", "--local", wrong});
+    EXPECT_EQ(listed.exit_code, 0) << "a job may have none yet";
+    EXPECT_EQ(listed.lines.size(), 0U);
+  }
+  EXPECT_EQ(freshet({"verify", "other", "--local", job.local(0)}).exit_code, 3);
   const std::string empty = job.folder("empty/net");
   std::filesystem::create_directories(empty);
   EXPECT_EQ(repo({"ls", "--local", job.folder("nowhere")}).exit_code, 3);
