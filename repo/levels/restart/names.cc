@@ -62,7 +62,7 @@ Status check_not_renamed(const std::string& which, const TensorTable& version, c
   if (left.empty() || fresh.empty()) return {};
   return fail(Code::failed_precondition,
               format("{} has {}, which no rank takes, and lacks {}, which would begin fresh: give a renamed tensor its "
-                     "old name, or say allow-left to train on without what is left",
+                     "old name, or train on without what is left (--allow-left; in Python allow_left=True)",
                      which, in_words(left), in_words(fresh)));
 }
 
