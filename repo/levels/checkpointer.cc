@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/deadline.h"
+#include "core/base/format.h"
 #include "core/base/interruption.h"
 #include "repo/levels/rank/checkpointer_impl.h"
 #include "repo/levels/terms/ring.h"
@@ -81,6 +82,7 @@ Status Checkpointer::finish(Duration at_most, const std::stop_token& stop) {
   const StopInterrupts stops(stop);  // For what comes after the levels.
   return impl_->finish(at_most, stop);
 }
+Status Checkpointer::check_stored() const { return impl_->check_stored(); }
 
 Checkpointer::Impl::~Impl() {
   capture_.stop_copies();  // First of all: from here on, the program may free its tensors.
@@ -270,6 +272,15 @@ Status Checkpointer::Impl::finish(Duration at_most, const std::stop_token& stop)
   // Before a restore() nothing was promised in this life, and what an earlier one did stands.
   if (restored_) teller_.end_life(capture_.last_number());
   return job_.group->leave(std::max<Duration>(deadline - system_clock().now(), std::chrono::seconds(1)));
+}
+
+/// What does not reach `local` reaches no later level.
+Status Checkpointer::Impl::check_stored() const {
+  const VersionNumber last = capture_.last_captured();
+  if (last == 0) return {};
+  const Result<bool> stored = book_.poll(last, Level::local);
+  if (stored) return {};
+  return fail(Error(stored.error()).with_context(format("version {}, the last one, is stored nowhere", last)));
 }
 
 }  // namespace freshet

@@ -15,6 +15,7 @@
 ///       (*checkpointer)->end();                                // the next step may begin
 ///     }
 ///     (*checkpointer)->finish(std::chrono::minutes(5));        // collective
+///     (*checkpointer)->check_stored();                         // an error: the last version is not on a disk
 ///
 /// A version consists of whole tensors and has one number at all ranks. The layout (core/layout/layout.h) says which
 /// rank holds which bytes, so a job with another number of ranks can restore the version. A version reaches the levels
@@ -215,8 +216,12 @@ class Checkpointer {
 
   /// Waits until every version has reached or failed every level. timed_out.
   Status settle(Duration at_most, const std::stop_token& stop = {}) const;
-  /// Collective, the last call: settles, then releases the ranks.
+  /// Collective, the last call of a job: settles, then releases the ranks. A version that failed is no error of this
+  /// call: check_stored() tells of the last one.
   Status finish(Duration at_most, const std::stop_token& stop = {});
+  /// Why no folder has the last version that end() returned, at this rank; a job that ends then lost its last steps.
+  /// REQUIRES: settle() or finish() was called, since versions that are under way are no error.
+  Status check_stored() const;
 
  private:
   class Impl;

@@ -201,6 +201,7 @@ Result<Checkpointer::Captured> Capture::end() {
     sealer_->push(std::move(ended));
   }
   if (error) return fail(*error);
+  last_captured_ = captured.version;
   return captured;
 }
 

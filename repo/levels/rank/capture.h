@@ -36,6 +36,8 @@ class Capture {
   Status wait_sealed(Duration at_most) const { return sealer_ ? sealer_->wait_idle(at_most) : Status(); }
   bool is_under_way() const { return share_ != nullptr; }
   VersionNumber last_number() const { return next_number_ - 1; }
+  /// Of the last version that end() returned; 0: none.
+  VersionNumber last_captured() const { return last_captured_; }
 
   Result<VersionNumber> begin(std::uint64_t step);
   Status capture(std::size_t tensor, Bytes held, bool beside);
@@ -62,6 +64,7 @@ class Capture {
   VersionBook& book_;
   Teller& teller_;
   VersionNumber next_number_ = 1;
+  VersionNumber last_captured_ = 0;
   std::optional<ShareSealer> sealer_;  ///< From the first set_baseline() on, which comes before begin().
   // Of the version under way.
   std::shared_ptr<Share> share_;

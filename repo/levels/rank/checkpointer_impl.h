@@ -44,6 +44,7 @@ class Checkpointer::Impl {
   Result<VersionNumber> begin(std::uint64_t step);
   Status finish(Duration at_most, const std::stop_token& stop);
   Status settle(Duration at_most, const std::stop_token& stop) const;
+  Status check_stored() const;
 
   levels::Capture& capture() { return capture_; }
   const levels::VersionBook& book() const { return book_; }

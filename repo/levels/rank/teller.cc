@@ -143,6 +143,16 @@ void Teller::acknowledge(const LevelNote& note) {
   promises_.acknowledged = promises.acknowledged;
 }
 
+/// A disk that is full fails version after version: one line tells of it.
+void Teller::log_failure(const LevelNote& note) {
+  if (!failing_.insert(note.level).second) return;
+  const std::string_view level = name_of(note.level);
+  job_.warn(
+      format("version {} (step {}) did not reach {}: {}; the job goes on, and the log does not tell of {} again before "
+             "a version reaches it",
+             note.version, note.step, level, note.error->message(), level));
+}
+
 void Teller::carry_out(const Told& told) {
   CheckpointEvent event;
   const auto report = [&] {
@@ -169,6 +179,10 @@ void Teller::carry_out(const Told& told) {
   event.after = told.at - untold->captured_at;
   event.error = note.error;
   report();
+  if (reached) failing_.erase(note.level);
+  // At memory, a call or the log told of it. A level that is behind passes versions over, as the job said.
+  const bool is_news = note.level != Level::memory && !untold->has_failed;
+  if (is_news && note.error && note.error->code() != Code::cancelled) log_failure(note);
   const bool is_in_folder = note.level == Level::local || note.level == Level::group;
   if (reached && is_in_folder) kept_.keep(note.level, note.version);
   book_.mark(note);

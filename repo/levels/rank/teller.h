@@ -2,11 +2,13 @@
 #pragma once
 
 /// Tells the program of levels and lost peers (on_event), after it recorded in the folder what a restart has to know:
-/// the numbers that are promised, and the newest version acknowledged at each level.
+/// the numbers that are promised, and the newest version acknowledged at each level. The log tells of a level that
+/// failed, for a program that takes no events.
 
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -61,6 +63,7 @@ class Teller {
   void promise_more() FRESHET_EXCLUDES(mutex_);
   void acknowledge(const LevelNote& note) FRESHET_EXCLUDES(mutex_);
   void carry_out(const Told& told) FRESHET_EXCLUDES(mutex_);
+  void log_failure(const LevelNote& note);
 
   const Job& job_;
   VersionBook& book_;  ///< Its lock comes before mutex_: it is never called with mutex_ held.
@@ -73,6 +76,7 @@ class Teller {
   VersionNumber used_ FRESHET_GUARDED_BY(mutex_) = 0;              ///< 0: none.
   bool finished_ FRESHET_GUARDED_BY(mutex_) = false;
   bool stopping_ FRESHET_GUARDED_BY(mutex_) = false;
+  std::set<Level> failing_;  ///< Those that failed a version since they reached one. Of thread_ alone.
   std::thread thread_;
 };
 

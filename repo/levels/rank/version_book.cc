@@ -216,7 +216,9 @@ std::optional<VersionBook::Untold> VersionBook::untold(VersionNumber number, Lev
   if (at == versions_.end()) return std::nullopt;
   const auto state = at->second.levels.find(level);
   if (state == at->second.levels.end() || state->second != State::open) return std::nullopt;
-  return Untold{.captured_at = at->second.captured_at, .was_written = at->second.was_written};
+  return Untold{.captured_at = at->second.captured_at,
+                .was_written = at->second.was_written,
+                .has_failed = at->second.error.has_value()};
 }
 
 void VersionBook::mark(const LevelNote& note) {

@@ -69,6 +69,7 @@ class VersionBook {
   struct Untold {
     Time captured_at{};
     bool was_written = false;
+    bool has_failed = false;  ///< At a level before.
   };
   /// Nothing: told already, or not of this life.
   std::optional<Untold> untold(VersionNumber number, Level level) const FRESHET_EXCLUDES(mutex_);

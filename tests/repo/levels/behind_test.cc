@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Levels and peers that are slow: slow is neither dead nor damaged, and costs no memory.
+/// Levels and peers that are slow: slow is neither dead nor damaged, and costs no memory. Levels that fail cost their
+/// versions alone, and the program is told.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <future>
 #include <set>
@@ -13,6 +15,8 @@
 #include "repo/levels/checkpointer.h"
 #include "repo/levels/restart/assembly.h"
 #include "tests/repo/levels/support/held_memory.h"
+#include "tests/repo/levels/support/refusing_disk.h"
+#include "tests/support/log_lines_with.h"
 #include "tests/support/temporary_folder.h"
 
 namespace freshet::behind {
@@ -61,6 +65,7 @@ std::unique_ptr<Checkpointer> begun(Checkpointer::Options options, const std::ve
 TEST(CheckpointsBehind, ASlowDiskCostsTheOlderVersionsAndNoMemory) {
   const TemporaryFolder folder;
   HeldMemory memory(1, 0, one_large());
+  const test::LogLinesWith log("did not reach");
   Gate disk("local_half");
   auto options = alone(folder.path());
   options.at_point = disk.hook();
@@ -81,6 +86,8 @@ TEST(CheckpointsBehind, ASlowDiskCostsTheOlderVersionsAndNoMemory) {
   disk.open();
   EXPECT_TRUE(checkpointer->wait(9, CheckpointLevel::local, kLong));
   EXPECT_TRUE(checkpointer->finish(kLong));
+  EXPECT_TRUE(checkpointer->check_stored());
+  EXPECT_EQ(log.count(), 0) << "it is what the job asked for";
 }
 
 TEST(CheckpointsBehind, ASlowRepositoryLeavesNoMoreShardsInTheFolderThanItNeeds) {
@@ -201,6 +208,40 @@ TEST(CheckpointsBehind, AShardThatDoesNotComeInTimeIsNotDamaged) {
     EXPECT_EQ(error->code(), Code::timed_out) << error->message();
     EXPECT_TRUE(bad.empty()) << bad.front().why;
   }
+}
+
+/// Who takes no events is told by the log: once, and again when the disk took something in between. At the end of the
+/// job a call tells of the last version.
+TEST(CheckpointsThatFail, ALevelThatFailsIsLoggedOnceUntilItIsReachedAgain) {
+  const TemporaryFolder folder;
+  test::RefusingDisk disk(".shard");
+  HeldMemory memory(1, 0);
+  auto options = alone(folder.path());
+  options.env = &disk;
+  const auto repository = std::shared_ptr<Repository>(*Repository::open(make_memory_backend(), {}));
+  options.external = [&]() -> Result<std::shared_ptr<Repository>> { return repository; };
+  const test::LogLinesWith log("did not reach");  // At external it was not tried: that is no news.
+  const auto opened = Checkpointer::open(options, test::three_tensors());
+  ASSERT_TRUE(opened);
+  const auto writable = memory.writable();
+  ASSERT_TRUE((*opened)->restore(writable));
+  EXPECT_TRUE((*opened)->check_stored()) << "there is none";
+  int step = 0;
+  for (const int lines : {1, 1, 1, 2, 2}) {
+    disk.errno_value = ++step == 3 ? 0 : ENOSPC;
+    memory.fill(step);
+    ASSERT_TRUE((*opened)->checkpoint(static_cast<std::uint64_t>(step), memory.views()));
+    ASSERT_TRUE((*opened)->settle(kLong));
+    EXPECT_EQ(log.count(), lines) << "step " << step;
+    EXPECT_EQ((*opened)->check_stored().has_value(), step == 3);
+  }
+  EXPECT_FALSE((*opened)->checkpoint(6, {})) << "this one was not captured, and is not the last";
+  ASSERT_TRUE((*opened)->finish(kLong));
+  const Status stored = (*opened)->check_stored();
+  ASSERT_FALSE(stored);
+  EXPECT_EQ(stored.error().code(), Code::out_of_space);
+  EXPECT_NE(stored.error().message().find("version 5, the last one"), std::string::npos) << stored.error().message();
+  EXPECT_NE(stored.error().message().find(folder.path()), std::string::npos) << stored.error().message();
 }
 
 }  // namespace
