@@ -218,6 +218,7 @@ void Checkpointer::Impl::on_end(const std::vector<group::Rank>& lost, const Erro
 }
 
 Result<VersionNumber> Checkpointer::Impl::begin(std::uint64_t step) {
+  if (finished_) return fail(Code::failed_precondition, "the job was finished; open a new checkpointer");
   if (!restored_) return fail(Code::failed_precondition, "call restore() first, also to begin anew");
   return capture_.begin(step);
 }
@@ -269,6 +270,7 @@ Status Checkpointer::Impl::settle(Duration at_most, const std::stop_token& stop)
 Status Checkpointer::Impl::finish(Duration at_most, const std::stop_token& stop) {
   const Time deadline = deadline_in(at_most);
   FRESHET_TRY(settle(at_most, stop));
+  finished_ = true;
   // Before a restore() nothing was promised in this life, and what an earlier one did stands.
   if (restored_) teller_.end_life(capture_.last_number());
   return job_.group->leave(std::max<Duration>(deadline - system_clock().now(), std::chrono::seconds(1)));

@@ -169,7 +169,7 @@ class Checkpointer {
   /// levels caught up, however long that takes, or when a peer is lost. out_of_space: no memory is free, or two
   /// versions are not copied from a GPU yet (with `skip`), or the folder could not record the version's number. This
   /// step then has no checkpoint. A later step may have one. unavailable: a peer is lost, or a GPU hangs (2048 versions
-  /// wait for its copies): the job has ended.
+  /// wait for its copies): the job has ended. failed_precondition: restore() did not come before, or finish() did.
   Result<VersionNumber> begin(std::uint64_t step, const std::stop_token& stop = {});
   /// Copies one tensor: the part that this rank holds. After the return, the program may change the part.
   Status capture(std::size_t tensor, Bytes held);

@@ -78,6 +78,7 @@ class Checkpointer::Impl {
   levels::LevelThread sending_{job_, levels::Level::external, true};
   std::optional<levels::LevelBoard> board_;  ///< Rank 0's.
   bool restored_ = false;
+  bool finished_ = false;
 };
 
 }  // namespace freshet

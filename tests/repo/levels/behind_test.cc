@@ -244,5 +244,21 @@ TEST(CheckpointsThatFail, ALevelThatFailsIsLoggedOnceUntilItIsReachedAgain) {
   EXPECT_NE(stored.error().message().find(folder.path()), std::string::npos) << stored.error().message();
 }
 
+TEST(CheckpointsThatFail, AFinishedJobTakesNoMoreVersions) {
+  const TemporaryFolder folder;
+  HeldMemory memory(1, 0);
+  const auto opened = Checkpointer::open(alone(folder.path()), test::three_tensors());
+  ASSERT_TRUE(opened);
+  const auto writable = memory.writable();
+  ASSERT_TRUE((*opened)->restore(writable));
+  ASSERT_TRUE((*opened)->checkpoint(1, memory.views()));
+  ASSERT_TRUE((*opened)->finish(kLong));
+  const auto begun = (*opened)->begin(2);
+  ASSERT_FALSE(begun);
+  EXPECT_EQ(begun.error().code(), Code::failed_precondition);
+  EXPECT_NE(begun.error().message().find("was finished"), std::string::npos) << begun.error().message();
+  EXPECT_TRUE((*opened)->check_stored());
+}
+
 }  // namespace
 }  // namespace freshet::behind
