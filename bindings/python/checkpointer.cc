@@ -379,6 +379,7 @@ void bind_checkpointer(nb::module_& module) {
                       }));
           },
           nb::arg("timeout").none())
+      .def("check_stored", [](const CheckpointerHandle& handle) { take(handle.get()->check_stored()); })
       .def("events", &events)
       .def("next_reached",
            [](const CheckpointerHandle& handle) -> nb::object {

@@ -158,7 +158,8 @@ class CheckpointCallback(keras.callbacks.Callback):
         return captured
 
     def close(self, timeout: float | None = None) -> None:
-        """Collective: waits until each version has ended at each level, then ends the checkpointer."""
+        """Collective: waits until each version has ended at each level, then ends the checkpointer. Raises the last version's error
+        if no folder has it."""
         if self._checkpointer is None:
             return
         try:

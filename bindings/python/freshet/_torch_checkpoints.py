@@ -88,7 +88,8 @@ class Checkpoints:
         self._hooks += [one.register_step_post_hook(self._stepped) for one in self._state.optimizers]
 
     def finish(self, timeout: float | None = None) -> None:
-        """Collective: waits until each version has ended at each level; the last call of a job that ends well."""
+        """Collective: waits until each version has ended at each level; the last call of a job that ends well. Raises the last
+        version's error if no folder has it, as the end of a `with` does."""
         self._abandon()
         self._checkpointer.finish(timeout)
 

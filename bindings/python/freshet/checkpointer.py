@@ -271,9 +271,11 @@ class Checkpointer(Handle):
 
     def finish(self, timeout: float | None = None) -> None:
         """Collective, the last call: waits until each version has ended at each level and was told to `on_reached`, then
-        lets the ranks go."""
+        lets the ranks go. If no folder has the last version that end() or checkpoint() returned, this raises the version's error
+        then: OutOfSpace for a full disk, for example."""
         self._core.finish(timeout)
         self._end_calls()
+        self._core.check_stored()
 
     def close(self) -> None:
         """Ends it; later calls are FailedPrecondition. Another thread's call that waits ends with Cancelled. Closing twice does

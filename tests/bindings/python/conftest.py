@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the Python package share. They run against the installed wheel, in the venv of scripts/python.sh."""
+import contextlib
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -40,6 +42,17 @@ def stand_still(pid):
 
     os.kill(pid, signal.SIGSTOP)
     assert eventually(stands)
+
+
+@contextlib.contextmanager
+def full_disk():
+    """No file of this process takes more than 64 KiB meanwhile."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def free_port():

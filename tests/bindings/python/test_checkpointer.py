@@ -10,7 +10,7 @@ import freshet
 import numpy as np
 import pytest
 
-from conftest import free_port
+from conftest import eventually, free_port, full_disk
 
 TENSORS = {
     "w": freshet.CheckpointTensor("f32", (40, 30)),
@@ -176,6 +176,33 @@ def test_what_was_reached_is_told_in_order(tmp_path, caplog):
     assert "of the program's" in caplog.text
     with pytest.raises(freshet.InvalidArgument, match="lost_after"):
         freshet.Checkpointer("net", {"w": w}, local=str(tmp_path), rank=0, ranks=1, lost_after=0)
+
+
+def test_a_full_disk_is_told_at_the_end_and_in_the_log(tmp_path, caplog):
+    w = np.zeros(50_000)
+    reached = []
+    with freshet.Checkpointer("net", {"w": w}, local=str(tmp_path), rank=0, ranks=1, when_behind="wait",
+                              on_reached=lambda *what: reached.append(what)) as ck:
+        ck.restore({"w": w})
+        with full_disk():
+            for step in (10, 20):
+                ck.checkpoint(step, {"w": w + step})
+            with pytest.raises(freshet.Error, match=f"version 2, the last one, is stored nowhere: .*{tmp_path}"):
+                ck.finish(timeout=60)
+        assert reached == [(1, 10, "memory"), (2, 20, "memory")]
+        assert eventually(lambda: "did not reach" in caplog.text)
+        with pytest.raises(freshet.FailedPrecondition, match="the job was finished"):
+            ck.checkpoint(30, {"w": w})
+    told = [line for line in caplog.messages if "did not reach" in line]
+    assert len(told) == 1 and "net: version 1 (step 10) did not reach local" in told[0] and str(tmp_path) in told[0]
+    with freshet.Checkpointer("net", {"w": w}, local=str(tmp_path), rank=0, ranks=1) as ck:
+        assert ck.restore({"w": w}) is None
+        with full_disk():
+            first = ck.checkpoint(1, {"w": w + 1})
+            with pytest.raises(freshet.Error):
+                ck.wait(first.version, "local", timeout=60)
+        ck.checkpoint(2, {"w": w + 2})
+        ck.finish(timeout=60)
 
 
 def test_a_closed_checkpointer_and_a_forked_childs_tell_no_events(tmp_path, program):

@@ -16,7 +16,7 @@ pytest.importorskip(os.environ["KERAS_BACKEND"])
 import freshet
 import freshet._keras_fit
 import freshet.keras as fk
-from conftest import PATIENCE, eventually
+from conftest import PATIENCE, eventually, full_disk
 from freshet.keras import CheckpointCallback, PublishCallback
 
 X = np.random.default_rng(0).normal(size=(48, 4)).astype(np.float32)
@@ -336,3 +336,15 @@ def test_wrong_use_names_what_is_wrong(tmp_path):
     other.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse")
     with pytest.raises(freshet.FailedPrecondition, match="other/"):
         fit(other, 1, CheckpointCallback("digits", local=str(tmp_path)))
+
+
+def test_a_job_whose_last_version_is_not_stored_ends_with_its_error(tmp_path, caplog):
+    model = keras.Sequential([keras.Input((200,)), keras.layers.Dense(200)])
+    model.compile("sgd", "mse")
+    callback = CheckpointCallback("dense", local=str(tmp_path), when_behind="wait")
+    with full_disk():
+        model.fit(np.zeros((4, 200), np.float32), np.zeros((4, 200), np.float32), epochs=2, verbose=0, callbacks=[callback])
+        with pytest.raises(freshet.Error, match="version 2, the last one, is stored nowhere"):
+            callback.close()
+    assert eventually(lambda: caplog.text.count("did not reach local") == 1)
+    callback.close()  # It is closed already.

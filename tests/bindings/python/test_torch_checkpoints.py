@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import freshet
-from conftest import free_port
+from conftest import eventually, free_port, full_disk
 from freshet.torch import Checkpoints
 from torch_training import OPTIMIZERS, batch, bits, network, seed, train, undisturbed
 
@@ -367,3 +367,15 @@ def test_wrong_use_names_what_is_wrong(checkpoints_of):
     wider = torch.nn.Sequential(torch.nn.Linear(6, 17))
     with pytest.raises(freshet.FailedPrecondition, match="0.weight"):
         checkpoints_of(wider, torch.optim.Adam(wider.parameters()))
+
+
+def test_a_job_whose_last_version_is_not_stored_ends_with_its_error(checkpoints_of, caplog):
+    module = torch.nn.Linear(200, 200)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    with full_disk(), pytest.raises(freshet.Error, match="version 3, the last one, is stored nowhere"):
+        with checkpoints_of(module, optimizer, when_behind="wait") as checkpoints:
+            for _ in range(3):
+                module(torch.ones(1, 200)).sum().backward()
+                optimizer.step()
+    assert checkpoints.checkpointer.closed
+    assert eventually(lambda: caplog.text.count("did not reach local") == 1)
