@@ -50,8 +50,8 @@ struct ActivationReport {
   /// The time from the first follower known to serve the version until the last one (of a group: the members). 0: not
   /// known, or there was only one.
   Duration mixed{};
-  /// Followers that did not serve the version yet when the answer came, some seconds after the decision. Followers
-  /// behind relays count too. Living followers will serve it later.
+  /// Followers that did not serve the version yet when the answer came, at once or some seconds after the decision.
+  /// Followers behind relays count too, and silent followers (of a group: not). Living ones will serve it later.
   std::uint32_t behind = 0;
 };
 

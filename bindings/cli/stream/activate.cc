@@ -29,23 +29,23 @@ Result<ExitCode> activate(Program& program, const Arguments& arguments) {
   request.expected_epoch = arguments.epoch;
   FRESHET_ASSIGN(const ActivationReport report, ask_activate(target, request));
   const double mixed_ms = std::chrono::duration<double, std::milli>(report.mixed).count();
-  FRESHET_TRY(program.out.emit(
-      {{"model", name.model},
-       {"version", report.current.version},
-       {"epoch", report.current.epoch},
-       {"hold", report.current.hold},
-       {"members", report.members},
-       {"mixed_ms", mixed_ms},
-       {"behind", report.behind}},
-      format("{}@{} is current{}, epoch {}{}{}", name.model, report.current.version,
-             report.current.hold ? " and held" : "", report.current.epoch,
-             report.behind > 0
-                 ? format("; {} followers, also behind relays, do not serve it yet (`freshet top` names them)",
-                          report.behind)
-                 : "",
-             report.members > 0 ? format(", {} member{}, mixed for {:.1f} ms", report.members,
-                                         report.members == 1 ? "" : "s", mixed_ms)
-                                : "")));
+  std::string late;
+  if (report.behind > 0) {
+    late = format("; {} not serve it yet, those behind relays counted too (`freshet top` names them)",
+                  report.behind == 1 ? "1 follower does" : format("{} followers do", report.behind));
+  }
+  FRESHET_TRY(program.out.emit({{"model", name.model},
+                                {"version", report.current.version},
+                                {"epoch", report.current.epoch},
+                                {"hold", report.current.hold},
+                                {"members", report.members},
+                                {"mixed_ms", mixed_ms},
+                                {"behind", report.behind}},
+                               format("{}@{} is current{}, epoch {}{}{}", name.model, report.current.version,
+                                      report.current.hold ? " and held" : "", report.current.epoch, late,
+                                      report.members > 0 ? format(", {} member{}, mixed for {:.1f} ms", report.members,
+                                                                  report.members == 1 ? "" : "s", mixed_ms)
+                                                         : "")));
   return ExitCode::done;
 }
 
@@ -68,7 +68,7 @@ CLI::App& add_activation(CLI::App& root, Program& program, const std::shared_ptr
       "model, version, epoch, hold, members (that had staged it), mixed_ms (time from the first follower known to "
       "serve it\n"
       "to the last; 0: not known, or there was one), behind (followers, also behind relays, that do not serve it yet;\n"
-      "the command waits some seconds for them).");
+      "the command waits some seconds for them, and not for silent ones; a group's silent members are not counted).");
   return command;
 }
 

@@ -99,6 +99,32 @@ TEST_F(ActivationCommands, AWordForPeople) {
   EXPECT_EQ(run({"release", "net"}, environment()).out, "net@2 is current, epoch 2\n");
 }
 
+TEST_F(ActivationCommands, AStoppedSubscriberIsCountedAsOftenAsItIsAskedFor) {
+  Running publisher = publish();
+  make(publisher, 1, 2);
+  Running stopped = start({"subscribe", "net", "--out", folder_ / "stopped"});
+  Running other = start({"subscribe", "net", "--out", folder_ / "other"});
+  ASSERT_EQ(stopped.next_json()["version"], 2);
+  ASSERT_EQ(other.next_json()["version"], 2);
+  top_until([](const Json& stat) { return all_have_reported(stat, 2, 2); });
+  stopped.signal(SIGSTOP);
+  // The first time it may still be waited for, the second time it is silent for sure.
+  for (const char* time : {"first", "second"}) {
+    const Ended back = run_to_end({"rollback", "net@1"});
+    EXPECT_EQ(back.exit_code, 0) << back.err;
+    EXPECT_EQ(back.json()["behind"], 1) << time;
+    EXPECT_EQ(back.json()["mixed_ms"], 0.0) << time;
+  }
+  EXPECT_EQ(other.next_json()["version"], 1);
+  EXPECT_EQ(model_in(folder_ / "stopped/latest"), chain(1, 2, 2));
+  EXPECT_EQ(run({"rollback", "net@1"}, environment()).out,
+            "net@1 is current and held, epoch 1; 1 follower does not serve it yet, those behind relays counted too "
+            "(`freshet top` names them)\n");
+  stopped.signal(SIGCONT);
+  EXPECT_EQ(stopped.next_json()["version"], 1);
+  EXPECT_EQ(run_to_end({"rollback", "net@1"}).json()["behind"], 0);
+}
+
 TEST_F(ActivationCommands, RollbackWithoutAHoldLetsTheNextPublishBeServed) {
   Running publisher = publish();
   make(publisher, 1, 2);

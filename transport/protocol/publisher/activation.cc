@@ -87,7 +87,10 @@ void Activation::on_ask(const Peer& peer, const Activate& ask, const std::vector
   }
   if (auto refused = why_refused(ask, kept)) return answer(asker, {.refused = std::move(refused)});
   const VersionNumber number = ask.desired.version != 0 ? ask.desired.version : std::max(newest_, current_.version);
-  if (number == current_.version && ask.desired.hold == current_.hold) return answer(asker, {});
+  if (number == current_.version && ask.desired.hold == current_.hold) {
+    // Nothing is to be decided, but some followers may not serve it.
+    return begin_settling(asker, ask.as_group, /*members=*/0, now);
+  }
   if (pending_)
     give_up(Error(Code::cancelled, format("{}@{} was given up, because another request asked for @{}", options_.model,
                                           pending_->number, number)));
@@ -301,13 +304,8 @@ void Activation::on_epoch_seen(std::uint64_t epoch, Time now) {
 }
 
 void Activation::on_decided(const Current& pair, Time now) {
-  if (settling_) end_settling(Duration(0), 0);
   const Pending decided = *std::exchange(pending_, std::nullopt);
-  settling_ = Settling{.asker = decided.asker,
-                       .current = pair,
-                       .members = decided.staged,
-                       .as_group = decided.as_group,
-                       .until = now + lapse_after(options_)};
+  begin_settling(decided.asker, decided.as_group, decided.staged, now);
   last_failure_.clear();
   ++turn_;
   ++epochs_decided_;
@@ -318,27 +316,37 @@ void Activation::on_decided(const Current& pair, Time now) {
   if (newest_ > decided.newest_at_swap) advance_to({.epoch = pair.epoch, .version = newest_});
 }
 
+void Activation::begin_settling(std::optional<Asker> asker, bool as_group, std::uint32_t members, Time now) {
+  if (settling_) end_settling(Duration(0));
+  settling_ = Settling{
+      .asker = std::move(asker), .members = members, .as_group = as_group, .until = now + lapse_after(options_)};
+}
+
 void Activation::settle(const std::vector<Follower>& followers, Time now) {
-  std::uint64_t behind = 0;
+  std::uint64_t awaited = 0;
+  std::uint64_t silent = 0;
   bool any = false;
   for (const Follower& follower : followers) {
-    if ((settling_->as_group && !follower.member) || !in_standing(follower, now)) continue;
-    const bool follows = follower.epoch >= settling_->current.epoch;
+    const bool stands = in_standing(follower, now);
+    // A member that has lapsed knows it, and marks its answers stale; any other follower serves on what it served.
+    if (settling_->as_group && (!follower.member || !stands)) continue;
+    const bool follows = follower.epoch >= current_.epoch;
     any = any || follows;
-    behind += (follows ? 0U : 1U) + std::uint64_t{follower.behind};
+    (stands ? awaited : silent) += (follows ? 0U : 1U) + std::uint64_t{follower.behind};
   }
+  settling_->behind = awaited + silent;
   if (any && !settling_->first_seen) settling_->first_seen = now;
-  if (behind == 0) return end_settling(settling_->first_seen ? now - *settling_->first_seen : Duration(0), 0);
-  if (now >= settling_->until) {
-    return end_settling(Duration(0), static_cast<std::uint32_t>(std::min<std::uint64_t>(behind, kBehindMax)));
-  }
+  if (settling_->behind == 0) return end_settling(settling_->first_seen ? now - *settling_->first_seen : Duration(0));
+  if (awaited == 0 || now >= settling_->until) return end_settling(Duration(0));
   wake_by(settling_->until);
 }
 
-void Activation::end_settling(Duration mixed, std::uint32_t behind) {
+void Activation::end_settling(Duration mixed) {
   const Settling settled = *std::exchange(settling_, std::nullopt);
   last_mixed_ = mixed;
-  answer(settled.asker, {.members = settled.members, .mixed_ns = mixed.count(), .behind = behind});
+  answer(settled.asker, {.members = settled.members,
+                         .mixed_ns = mixed.count(),
+                         .behind = static_cast<std::uint32_t>(std::min<std::uint64_t>(settled.behind, kBehindMax))});
 }
 
 void Activation::advance_to(const Current& pair) {

@@ -24,6 +24,8 @@
 /// for itself when the last of its pings that was answered was sent so long ago, which is never later: the publisher
 /// heard that ping after it was sent. So when a decision is taken without a member, that member already marks its
 /// answers stale; and a member that staged, but cannot hear the decision, does so within the membership time of it.
+/// Only a group is passed over so: whoever asks for another activation is told of the silent followers too, which serve
+/// what they served until they are heard again, though the answer does not wait for them.
 /// A publisher that was itself stopped looks at everybody anew before it believes that somebody lapsed, and one that
 /// was started anew waits for the membership time: its predecessor's members are still on their way to it.
 
@@ -126,14 +128,14 @@ class Activation {
     std::uint32_t staged = 0;
     VersionNumber newest_at_swap = 0;
   };
-  /// An activation that was decided, until all followers serve it.
+  /// An activation that was decided, until all followers serve what is current.
   struct Settling {
     std::optional<Asker> asker;
-    Current current;
     std::uint32_t members = 0;
     bool as_group = false;
     Time until{};
     std::optional<Time> first_seen;
+    std::uint64_t behind = 0;  ///< When the followers were last looked at.
   };
 
   std::optional<Error> why_refused(const Activate& ask, const std::vector<VersionNumber>& kept) const;
@@ -143,8 +145,9 @@ class Activation {
   void decide_staging(const std::vector<Follower>& followers, Time now);
   std::string why_not_staged(const Follower* slow, Time now) const;
   void give_up(Error why);
+  void begin_settling(std::optional<Asker> asker, bool as_group, std::uint32_t members, Time now);
   void settle(const std::vector<Follower>& followers, Time now);
-  void end_settling(Duration mixed, std::uint32_t behind);
+  void end_settling(Duration mixed);
   void on_overtaken(const Current& record, Time now);
   void on_decided(const Current& pair, Time now);
   void on_caught_up(const Current& pair);
