@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -194,41 +195,69 @@ class WatchedFolder {
       const Time deadline = linger ? last + seconds(*linger) : Time::max();
       FRESHET_ASSIGN(const std::vector<std::string> paths, watch_.wait(deadline, program_.interrupt.descriptor()));
       if (program_.interrupt.requested()) return fail(Code::cancelled, "interrupted");
-      if (paths.empty()) return {};
-      for (const std::string& path : paths) FRESHET_TRY(publish(path));
+      if (paths.empty()) break;
+      bool is_news = false;
+      for (const std::string& path : paths) FRESHET_TRY(publish(path, is_news));
       // Nothing of what is new can be served: what was there before is better than nothing.
       while (!has_published_ && !older_.empty()) {
         const std::string path = watch_.path_of(older_.back());
         older_.pop_back();
-        FRESHET_TRY(publish(path));
+        FRESHET_TRY(publish(path, is_news));
       }
-      last = system_clock().now();
+      const Time now = system_clock().now();
+      if (is_news) {
+        last = now;
+      } else if (now >= deadline) {
+        break;
+      }
     }
+    tell_incomplete();
+    return {};
   }
 
  private:
-  Status publish(const std::string& path) {
+  /// Sets `is_news` when a version came of the file, or a complaint that was not made before.
+  Status publish(const std::string& path, bool& is_news) {
     const FolderWatch::File file = watch_.handed_out(path);
     const Status published = files_.publish_found(path);
     if (published) {
-      has_published_ = true;
+      is_news = has_published_ = true;
+      incomplete_.erase(path);
       memory_.note(file.name, file.modified_ns);
       return {};
     }
-    if (published.error().code() == Code::cancelled) return published;
+    const Error& why = published.error();
+    if (why.code() == Code::cancelled) return published;
     // A file that waits for its writer is looked at again and again.
-    if (published.error().message() != said_) program_.out.log(published.error().message());
-    said_ = published.error().message();
-    if (published.error().code() == Code::unavailable) watch_.look_again(path);
+    const bool waits = why.code() == Code::unavailable;
+    std::string& said = waits ? incomplete_[path] : said_;
+    if (why.message() != said) {
+      program_.out.log(why.message());
+      said = why.message();
+      is_news = true;
+    }
+    if (waits) {
+      watch_.look_again(path);
+    } else {
+      incomplete_.erase(path);
+    }
     return {};
+  }
+
+  void tell_incomplete() const {
+    for (const FolderWatch::File& file : watch_.waiting()) {
+      const std::string path = watch_.path_of(file.name);
+      if (incomplete_.contains(path)) program_.out.log(path + " stayed incomplete, and is not published");
+    }
   }
 
   Program& program_;
   FilePublisher& files_;
   FolderWatch& watch_;
   WatchMemory& memory_;
-  std::vector<std::string> older_;  ///< Names of files that were passed over at the start.
-  std::string said_;                ///< The last complaint.
+  std::vector<std::string> older_;                 ///< Names of files that were passed over at the start.
+  std::string said_;                               ///< The last complaint about a whole file.
+  std::map<std::string, std::string> incomplete_;  ///< The last complaint about each file that waits for its writer.
   bool has_published_ = false;
 };
 

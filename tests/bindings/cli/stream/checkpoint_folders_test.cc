@@ -100,6 +100,27 @@ TEST_F(CheckpointFolders, WithoutWeightsOrALinkGetOneAnswer) {
   EXPECT_THAT(publisher.wait().err, testing::Not(HasSubstr("not taken")));
 }
 
+TEST_F(CheckpointFolders, ThatStayIncompleteDoNotProlongTheLinger) {
+  write_checkpoint(80, 1);
+  for (const int step : {900, 950}) {
+    write_parts(step, 2);
+    fs::remove(path(step, "model-00002-of-00002.safetensors"));
+  }
+  const Ended ended = run_to_end({"publish", "net", "--watch", folder_ / "out", "--settle", "0.02", "--linger", "0.4"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.json()["file"], path(80, "model.safetensors"));
+  // Each complaint is made once, and once more at the end, whichever was made last.
+  const auto times = [&](const std::string& text) {
+    std::size_t count = 0;
+    for (auto at = ended.err.find(text); at != std::string::npos; at = ended.err.find(text, at + 1)) ++count;
+    return count;
+  };
+  for (const int step : {900, 950}) {
+    EXPECT_EQ(times(path(step, "model-00002-of-00002.safetensors")), 1u) << ended.err;
+    EXPECT_EQ(times(path(step) + " stayed incomplete"), 1u) << ended.err;
+  }
+}
+
 TEST_F(CheckpointFolders, AreFilesOfTheCommandLineToo) {
   write_checkpoint(30, 1);
   fs::create_directories(path(40));
