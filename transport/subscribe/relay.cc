@@ -42,7 +42,15 @@ Result<std::unique_ptr<Relay>> Relay::open(Options options) {
   std::uint64_t incarnation = options.unix_ns;
   const bool many_hosts = is_remote_directory(directory.text());
   if (!many_hosts) {
-    FRESHET_ASSIGN(claim, directory.claim(options.model));
+    auto claimed = directory.claim(options.model);
+    if (!claimed && claimed.error().code() == Code::already_exists) {
+      return fail(Code::already_exists,
+                  format("{}; a relay beside that publisher needs a run folder of its own: set FRESHET_RUN_DIR to "
+                         "another folder",
+                         claimed.error().message()));
+    }
+    if (!claimed) return fail(std::move(claimed).error());
+    claim = std::move(*claimed);
     FRESHET_ASSIGN(incarnation, claim->begin_incarnation(static_cast<std::int64_t>(options.unix_ns)));
   }
   std::unique_ptr<Relay> relay(new Relay(std::move(options), std::move(claim)));

@@ -199,7 +199,6 @@ Result<ExitCode> subscribe(Program& program, const SubscribeArguments& arguments
                                             .directory = arguments.directory,
                                             .channels = arguments.channels,
                                             .security = serving}));
-    program.out.log(format("serving {} again at {}", arguments.model, served_at(address_of(*hub), arguments.listen)));
   }
   FRESHET_ASSIGN(const std::unique_ptr<VersionFeed> feed,
                  VersionFeed::open({.model = arguments.model,
@@ -214,6 +213,9 @@ Result<ExitCode> subscribe(Program& program, const SubscribeArguments& arguments
                                     .label = arguments.relay ? "freshet relay" : "freshet subscribe",
                                     .relay = hub,
                                     .relay_keep_versions = arguments.keep.value_or(kRelayKeepDefault)}));
+  if (hub != nullptr) {
+    program.out.log(format("serving {} again at {}", arguments.model, served_at(address_of(*hub), arguments.listen)));
+  }
   return FileSubscriber(program, arguments, *feed, std::move(folder)).run();
 }
 

@@ -39,6 +39,17 @@ class ActivationCommands : public Streaming {
     return run_to_end(words);
   }
 
+  /// Of the next line on stderr that has one.
+  static std::string next_address(Running& serving) {
+    for (;;) {
+      const std::optional<std::string> line = serving.next_error_line();
+      EXPECT_TRUE(line) << "it ended, and said no address";
+      if (!line) return "";
+      const std::size_t at = line->find("tcp://");
+      if (at != std::string::npos) return line->substr(at);
+    }
+  }
+
   /// Looks again and again until the publisher's state is so.
   Json top_until(const std::function<bool(const Json&)>& is_so) const {
     Running top = start({"top", "net", "--interval", "0.05"});
@@ -239,14 +250,28 @@ TEST_F(ActivationCommands, CommitIsForAllMembersAtOnce) {
   }
 }
 
+TEST_F(ActivationCommands, ARelayBesideItsPublisherNeedsARunFolderOfItsOwn) {
+  Running publisher = publish({"--at", "tcp://127.0.0.1:*"});
+  const std::string at = next_address(publisher);
+  make(publisher, 1, 1);
+  const std::vector<std::string> words = {"relay", "net", "--at", at, "--listen", "tcp://127.0.0.1:*", "--json"};
+  const Ended beside = run(words, environment());
+  EXPECT_EQ(beside.exit_code, 1);
+  EXPECT_THAT(beside.err,
+              HasSubstr("net is already published on this host, by process " + std::to_string(publisher.pid()) +
+                        "; a relay beside that publisher needs a run "
+                        "folder of its own: set FRESHET_RUN_DIR"));
+  EXPECT_EQ(std::count(beside.err.begin(), beside.err.end(), '\n'), 1) << beside.err;
+
+  Running relay(words, {{"FRESHET_RUN_DIR", folder_ / "elsewhere"}});
+  const std::string again = next_address(relay);
+  EXPECT_EQ(relay.next_json()["version"], 1);
+  EXPECT_EQ(newcomer({"--at", again}).json()["version"], 1);
+}
+
 TEST_F(ActivationCommands, ARelayTakesARollbackToItsNeighbours) {
   Running publisher = publish({"--keep", "4", "--at", "tcp://127.0.0.1:*"});
-  std::string at;
-  while (at.empty()) {
-    const std::optional<std::string> line = publisher.next_error_line();
-    ASSERT_TRUE(line);
-    if (line->find("tcp://") != std::string::npos) at = line->substr(line->find("tcp://"));
-  }
+  const std::string at = next_address(publisher);
   // A relay has the model's name in a directory of its own, as on another host.
   const Environment elsewhere = {{"FRESHET_RUN_DIR", folder_ / "elsewhere"}};
   Running relay({"relay", "net", "--at", at, "--keep", "3", "--channel", "zmq", "--json"}, elsewhere);
