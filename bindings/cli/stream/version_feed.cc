@@ -13,8 +13,9 @@ namespace freshet::cli {
 std::string nobody_text(const std::string& model, const std::string& at, const std::string& directory) {
   if (!at.empty()) return format("no publisher of {} answers at {}", model, at);
   const auto opened = open_directory(directory);
-  const std::string others = opened ? models_beside(**opened, model) : std::string();
-  return format("no publisher of {} answers{}{}", model, others.empty() ? "" : "; ", others);
+  if (!opened) return format("no publisher of {} answers", model);
+  const std::string others = models_beside(**opened, model);
+  return format("no publisher of {} answers in {}{}{}", model, (*opened)->text(), others.empty() ? "" : "; ", others);
 }
 
 class VersionFeed::Mailbox {

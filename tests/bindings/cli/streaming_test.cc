@@ -339,7 +339,7 @@ TEST_F(Streaming, WhatDoesNotComeInTimeIsTimedOut) {
   const Ended nobody = run_to_end({"subscribe", "net", "--for", "0.3"});
   EXPECT_EQ(nobody.exit_code, 5);
   EXPECT_EQ(std::count(nobody.err.begin(), nobody.err.end(), '\n'), 1) << nobody.err;
-  EXPECT_THAT(nobody.err, HasSubstr("no publisher of net answers"));
+  EXPECT_THAT(nobody.err, HasSubstr("no publisher of net answers in " + folder_ / "run"));
 
   Running publisher = start({"publish", "net", file_of(chain(1, 2, 3), "a.safetensors")});
   ASSERT_TRUE(publisher.next_json().is_object());
