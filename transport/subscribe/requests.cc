@@ -118,7 +118,12 @@ Status wait_until_new_enough(SubscriberLoop& loop, const SnapshotRequest& reques
       static_cast<void>(report.post([&loop] { loop.probe(); }));
     }
     if (system_clock().now() < deadline) continue;
-    if (!has_come) return fail(Code::timed_out, format("@{} did not come; {}", request.min_version, state_of(news)));
+    if (!has_come) {
+      const std::string what =
+          request.min_version == 0 ? "no version came" : format("@{} did not come", request.min_version);
+      const std::string why = loop.shelf().status(system_clock().now()).last_error;
+      return fail(Code::timed_out, format("{}; {}{}{}", what, state_of(news), why.empty() ? "" : ": ", why));
+    }
     return fail(Code::timed_out,
                 format("{}, and no publisher confirmed in time that it is still current", state_of(news)));
   }
