@@ -43,38 +43,41 @@ host_files::NumberRecord later(const host_files::NumberRecord& a, const host_fil
 
 }  // namespace
 
-Result<std::shared_ptr<const HostClaim::Held>> HostClaim::hold(HostFolder::Descriptor folder,
-                                                               const std::string& model) {
-  const std::string name = model + ".lock";
+Result<std::shared_ptr<const HostClaim::Held>> HostClaim::hold(HostFolder::Descriptor descriptor,
+                                                               const std::string& folder, const std::string& model) {
+  const std::string path = format("{}/{}.lock", folder, model);
   // Children let go of it before it is locked: a lock lasts as long as anybody has the file open.
-  FRESHET_ASSIGN(ParentsDescriptor lock,
-                 host_files::open_file(folder->get(), name, O_RDWR | O_CREAT).map([](FileDescriptor file) {
-                   return ParentsDescriptor(std::move(file));
-                 }));
-  FRESHET_ASSIGN(const bool taken, host_files::try_lock(lock.get(), name));
+  FRESHET_ASSIGN(
+      ParentsDescriptor lock,
+      host_files::open_file(descriptor->get(), model + ".lock", O_RDWR | O_CREAT, path).map([](FileDescriptor file) {
+        return ParentsDescriptor(std::move(file));
+      }));
+  FRESHET_ASSIGN(const bool taken, host_files::try_lock(lock.get(), path));
   if (!taken) {
     return fail(Code::already_exists,
-                format("{} is already published on this host, by {}", model, holder_of(lock.get(), name)));
+                format("{} is already published on this host, by {}", model, holder_of(lock.get(), path)));
   }
   const std::string pid = format("{}\n", ::getpid());
-  if (::ftruncate(lock.get(), 0) != 0) return fail_errno(errno, "truncate " + name);
-  FRESHET_TRY(host_files::write_whole(lock.get(), pid.data(), pid.size(), name));
-  FRESHET_ASSIGN(FileDescriptor numbers, host_files::open_file(folder->get(), model + ".number", O_RDWR | O_CREAT));
+  if (::ftruncate(lock.get(), 0) != 0) return fail_errno(errno, "truncate " + path);
+  FRESHET_TRY(host_files::write_whole(lock.get(), pid.data(), pid.size(), path));
+  FRESHET_ASSIGN(FileDescriptor numbers, host_files::open_file(descriptor->get(), model + ".number", O_RDWR | O_CREAT,
+                                                               format("{}/{}.number", folder, model)));
   return std::make_shared<const Held>(
-      Held{.folder = std::move(folder), .lock = std::move(lock), .numbers = ParentsDescriptor(std::move(numbers))});
+      Held{.folder = std::move(descriptor), .lock = std::move(lock), .numbers = ParentsDescriptor(std::move(numbers))});
 }
 
 Result<std::unique_ptr<Directory::Claim>> HostClaim::take(std::shared_ptr<HostFolder> folder, const std::string& model,
-                                                          FileDescriptor kept) {
-  FRESHET_ASSIGN(std::shared_ptr<const Held> held, hold(folder->descriptor(), model));
-  FRESHET_ASSIGN(host_files::NumberRecord record, host_files::read_numbers(held->numbers.get(), model + ".number"));
-  if (kept) {
-    const auto known = host_files::read_numbers(kept.get(), model + ".number");
+                                                          host_files::KeptNumbers kept) {
+  FRESHET_ASSIGN(std::shared_ptr<const Held> held, hold(folder->descriptor(), folder->path(), model));
+  FRESHET_ASSIGN(host_files::NumberRecord record,
+                 host_files::read_numbers(held->numbers.get(), format("{}/{}.number", folder->path(), model)));
+  if (kept.file) {
+    const auto known = host_files::read_numbers(kept.file.get(), kept.path);
     if (known) record = later(record, *known);
     if (!known) host_files::tell_unkept(model, known.error());
   }
   return std::unique_ptr<Directory::Claim>(
-      new HostClaim(std::move(folder), model, std::move(held), ParentsDescriptor(std::move(kept)), record));
+      new HostClaim(std::move(folder), model, std::move(held), std::move(kept), record));
 }
 
 HostClaim::~HostClaim() {
@@ -115,12 +118,12 @@ Status HostClaim::record_number(VersionNumber number) {
 
 /// Hosts that share a home folder may share this file: a number that another host has given is not written over.
 Status HostClaim::keep(const host_files::NumberRecord& record) const {
-  FRESHET_ASSIGN(const host_files::NumberRecord known, host_files::read_numbers(kept_.get(), model_ + ".number"));
-  return host_files::write_numbers(kept_.get(), later(record, known), model_ + ".number");
+  FRESHET_ASSIGN(const host_files::NumberRecord known, host_files::read_numbers(kept_.get(), kept_path_));
+  return host_files::write_numbers(kept_.get(), later(record, known), kept_path_);
 }
 
 Status HostClaim::write_record(host_files::NumberRecord record) {
-  FRESHET_TRY(host_files::write_numbers(held()->numbers.get(), record, model_ + ".number"));
+  FRESHET_TRY(host_files::write_numbers(held()->numbers.get(), record, numbers_path()));
   const Status kept = kept_ ? keep(record) : Status();
   bool tells = false;
   {
@@ -137,7 +140,8 @@ Status HostClaim::advertise(const Directory::Entry& entry) {
   FRESHET_TRY(standing());
   FRESHET_TRY(check_entry(entry, Code::invalid_argument));
   std::string text = entry_json(entry);
-  FRESHET_TRY(host_files::replace(held()->folder->get(), entry_file(), text));
+  const Status replaced = host_files::replace(held()->folder->get(), entry_file(), text);
+  if (!replaced) return fail(Error(replaced.error()).with_context(folder_->path()));
   const MutexLock lock(mutex_);
   entry_ = std::move(text);
   return {};
@@ -178,15 +182,15 @@ Status HostClaim::take_again() {
   if (is_locked && !is_whole) {
     // A second lock would be refused: this claim has it.
     FRESHET_ASSIGN(FileDescriptor lock, duplicate(held->lock.get()));
-    FRESHET_ASSIGN(FileDescriptor numbers, host_files::open_file(folder->get(), model_ + ".number", O_RDWR | O_CREAT));
+    FRESHET_ASSIGN(FileDescriptor numbers,
+                   host_files::open_file(folder->get(), model_ + ".number", O_RDWR | O_CREAT, numbers_path()));
     held = std::make_shared<const Held>(Held{.folder = folder,
                                              .lock = ParentsDescriptor(std::move(lock)),
                                              .numbers = ParentsDescriptor(std::move(numbers))});
   } else if (!is_locked) {
-    FRESHET_ASSIGN(held, hold(folder, model_));
+    FRESHET_ASSIGN(held, hold(folder, folder_->path(), model_));
   }
-  FRESHET_ASSIGN(const host_files::NumberRecord there,
-                 host_files::read_numbers(held->numbers.get(), model_ + ".number"));
+  FRESHET_ASSIGN(const host_files::NumberRecord there, host_files::read_numbers(held->numbers.get(), numbers_path()));
   host_files::NumberRecord record;
   CurrentVersion current;
   std::string entry;
@@ -202,7 +206,7 @@ Status HostClaim::take_again() {
     current = current_;
     entry = entry_;
   }
-  FRESHET_TRY(host_files::write_numbers(held->numbers.get(), record, model_ + ".number"));
+  FRESHET_TRY(host_files::write_numbers(held->numbers.get(), record, numbers_path()));
   FRESHET_ASSIGN(const CurrentVersion known, host_files::read_current(folder->get(), model_));
   if (current.comes_after(known.epoch, known.version)) {
     FRESHET_TRY(host_files::swap_current(folder->get(), model_, known, current));

@@ -17,9 +17,9 @@ namespace freshet {
 
 class HostClaim final : public Directory::Claim {
  public:
-  /// `kept` is the record's second file, or nothing.
+  /// `kept` is the record's second file, if there is one.
   static Result<std::unique_ptr<Directory::Claim>> take(std::shared_ptr<HostFolder> folder, const std::string& model,
-                                                        FileDescriptor kept);
+                                                        host_files::KeptNumbers kept);
   ~HostClaim() override;
 
   VersionNumber last_number() const override { return record().number; }
@@ -39,13 +39,17 @@ class HostClaim final : public Directory::Claim {
     ParentsDescriptor numbers;
   };
   HostClaim(std::shared_ptr<HostFolder> folder, std::string model, std::shared_ptr<const Held> held,
-            ParentsDescriptor kept, host_files::NumberRecord record)
+            host_files::KeptNumbers kept, host_files::NumberRecord record)
       : folder_(std::move(folder)),
         model_(std::move(model)),
-        kept_(std::move(kept)),
+        kept_path_(std::move(kept.path)),
+        kept_(std::move(kept.file)),
         held_(std::move(held)),
         record_(record) {}
-  static Result<std::shared_ptr<const Held>> hold(HostFolder::Descriptor folder, const std::string& model);
+  static Result<std::shared_ptr<const Held>> hold(HostFolder::Descriptor descriptor, const std::string& folder,
+                                                  const std::string& model);
+  /// For errors.
+  std::string numbers_path() const { return folder_->path() + "/" + model_ + ".number"; }
   std::shared_ptr<const Held> held() const FRESHET_EXCLUDES(mutex_);
   host_files::NumberRecord record() const FRESHET_EXCLUDES(mutex_);
   bool is_in_place(const Held& held) const;
@@ -56,6 +60,7 @@ class HostClaim final : public Directory::Claim {
 
   const std::shared_ptr<HostFolder> folder_;
   const std::string model_;
+  const std::string kept_path_;
   const ParentsDescriptor kept_;  ///< Empty when there is no second file.
   const ForkMark mark_;
 

@@ -91,7 +91,8 @@ Result<std::unique_ptr<HostDirectory>> HostDirectory::open(const std::string& fo
 
 Result<std::unique_ptr<Directory::Claim>> HostDirectory::claim(const std::string& model) {
   FRESHET_TRY(check_model_name(model));
-  FileDescriptor kept = is_default_ ? host_files::open_kept_numbers(folder_->path(), model) : FileDescriptor();
+  host_files::KeptNumbers kept;
+  if (is_default_) kept = host_files::open_kept_numbers(folder_->path(), model);
   return HostClaim::take(folder_, model, std::move(kept));
 }
 

@@ -48,13 +48,14 @@ struct flock whole_file(short type) {
 
 }  // namespace
 
-Result<FileDescriptor> open_file(int folder, const std::string& name, int flags) {
+Result<FileDescriptor> open_file(int folder, const std::string& name, int flags, const std::string& shown) {
+  const std::string& told = shown.empty() ? name : shown;
   FileDescriptor file(::openat(folder, name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
-  if (!file) return fail_errno(errno, "open " + name);
+  if (!file) return fail_errno(errno, "open " + told);
   struct stat facts {};
-  if (::fstat(file.get(), &facts) != 0) return fail_errno(errno, "stat " + name);
+  if (::fstat(file.get(), &facts) != 0) return fail_errno(errno, "stat " + told);
   if (!S_ISREG(facts.st_mode) || facts.st_uid != ::geteuid() || (facts.st_mode & 022) != 0) {
-    return fail(Code::failed_precondition, name + " is not a regular file that belongs to this user alone");
+    return fail(Code::failed_precondition, told + " is not a regular file that belongs to this user alone");
   }
   return file;
 }
@@ -147,7 +148,7 @@ Status write_numbers(int file, const NumberRecord& record, const std::string& na
   return write_whole(file, bytes.data(), bytes.size(), name);
 }
 
-FileDescriptor open_kept_numbers(const std::string& path, const std::string& model) {
+KeptNumbers open_kept_numbers(const std::string& path, const std::string& model) {
   Result<std::string> state = make_state_folder();
   if (!state) {
     if (state.error().code() != Code::not_found) tell_unkept(model, state.error());
@@ -155,8 +156,9 @@ FileDescriptor open_kept_numbers(const std::string& path, const std::string& mod
   }
   const std::string normal = std::filesystem::path(path + "/").lexically_normal().string();
   const Digest digest = digest_of(bytes_of(normal.data(), normal.size()));
-  auto file = open_file(AT_FDCWD, format("{}/{}.{:016x}.number", *state, model, digest.low), O_RDWR | O_CREAT);
-  if (file) return std::move(*file);
+  std::string kept = format("{}/{}.{:016x}.number", *state, model, digest.low);
+  auto file = open_file(AT_FDCWD, kept, O_RDWR | O_CREAT);
+  if (file) return {.path = std::move(kept), .file = std::move(*file)};
   tell_unkept(model, file.error());
   return {};
 }

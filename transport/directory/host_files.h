@@ -29,8 +29,8 @@ struct NumberRecord {
   std::uint64_t incarnation = 0;
 };
 
-/// A file of the folder: regular, ours, closed to others. Links are not followed.
-Result<FileDescriptor> open_file(int folder, const std::string& name, int flags);
+/// A file of the folder: regular, ours, closed to others. Links are not followed. Errors name it by `shown`, if given.
+Result<FileDescriptor> open_file(int folder, const std::string& name, int flags, const std::string& shown = {});
 /// The whole file, or corrupt when it is longer than `bytes_max`.
 Result<std::string> read_file(int file, std::size_t bytes_max, const std::string& name);
 /// The same by name. not_found when there is none.
@@ -51,9 +51,13 @@ Result<bool> is_locked(int file, const std::string& name);
 Result<NumberRecord> read_numbers(int file, const std::string& name);
 Status write_numbers(int file, const NumberRecord& record, const std::string& name);
 
-/// The second file of the record, beyond the folder of `path`, where a restart of the host leaves it. Nothing when the
+/// The second file of the record, beyond the folder of `path`, where a restart of the host leaves it. No file when the
 /// user has no such place; the log says why when there should be one.
-FileDescriptor open_kept_numbers(const std::string& path, const std::string& model);
+struct KeptNumbers {
+  std::string path;
+  FileDescriptor file;
+};
+KeptNumbers open_kept_numbers(const std::string& path, const std::string& model);
 void tell_unkept(const std::string& model, const Error& error);
 
 Result<CurrentVersion> read_current(int folder, const std::string& model);
