@@ -246,7 +246,8 @@ void add_tier_run(CLI::App& tier, Program& program) {
   command.add_option("--report", arguments->report, "write what this run read there, as JSON")->type_name("R.json");
   command
       .add_option("--via", arguments->via,
-                  "preload: a library in each program; seccomp: the kernel asks, static programs and Go's too")
+                  "preload: a library in each program; seccomp: the kernel asks, static programs and Go's too, but cp "
+                  "and install refuse the copies")
       ->check(CLI::IsMember({"preload", "seccomp"}))
       ->capture_default_str();
   command.add_option("COMMAND", arguments->command, "and its arguments, after --")->required();
