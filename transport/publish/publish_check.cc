@@ -2,6 +2,7 @@
 #include "transport/publish/publish_check.h"
 
 #include <chrono>
+#include <string_view>
 
 #include "core/base/format.h"
 #include "transport/protocol/messages.h"
@@ -12,24 +13,25 @@ namespace {
 constexpr Duration kMembershipMin = std::chrono::milliseconds(500);
 constexpr Duration kLongestWait = std::chrono::hours(1);
 constexpr std::uint64_t kIncarnationMax = std::uint64_t{1} << 62;
+constexpr std::string_view kToChangeIt =
+    "to change the architecture, give this publish another graph, or close the publisher and open it again";
 
 Status check_count(const Architecture& architecture, std::span<const TensorView> tensors) {
   if (tensors.size() == architecture.tensors().size()) return {};
-  return fail(Code::failed_precondition,
-              format("{} tensors were given, the architecture has {}; to change it, give the publish a new one",
-                     tensors.size(), architecture.tensors().size()));
+  return fail(Code::failed_precondition, format("{} tensors were given, the architecture has {}; {}", tensors.size(),
+                                                architecture.tensors().size(), kToChangeIt));
 }
 
 Status check_tensor(const TensorSpec& expected, const TensorView& given, std::size_t index) {
   const TensorSpec& spec = given.spec;
   if (spec.name != expected.name) {
-    return fail(Code::failed_precondition,
-                format("tensor {} is \"{}\", the architecture has \"{}\" there", index, spec.name, expected.name));
+    return fail(Code::failed_precondition, format("tensor {} is \"{}\", the architecture has \"{}\" there; {}", index,
+                                                  spec.name, expected.name, kToChangeIt));
   }
   if (spec.dtype != expected.dtype || spec.shape != expected.shape) {
     return fail(Code::failed_precondition,
-                format("tensor {} is {}, the architecture has {}; to change it, give the publish a new one", spec.name,
-                       describe(spec.dtype, spec.shape), describe(expected.dtype, expected.shape)));
+                format("tensor {} is {}, the architecture has {}; {}", spec.name, describe(spec.dtype, spec.shape),
+                       describe(expected.dtype, expected.shape), kToChangeIt));
   }
   if (given.data.size() != expected.bytes()) {
     return fail(Code::invalid_argument, format("tensor {} has {} bytes, {} takes {}", spec.name, given.data.size(),
