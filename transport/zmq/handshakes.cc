@@ -38,10 +38,12 @@ Error break_off(const HandshakeParties& parties, std::uint32_t reason) {
   if (parties.server_key.empty()) {
     return Error(
         Code::unavailable,
-        format("{} broke off the handshake ({}): it may want keys (--keys and --server-key)", parties.address, why));
+        format("{} broke off the handshake ({}): it may have ended just then, or want keys (--keys and --server-key)",
+               parties.address, why));
   }
   return Error(Code::unavailable,
-               format("{} broke off the handshake ({}): it may not have the server key {}, which is then the wrong one",
+               format("{} broke off the handshake ({}): it may have ended just then, or not have the server key {}, "
+                      "which is then the wrong one",
                       parties.address, why, parties.server_key));
 }
 
