@@ -304,6 +304,83 @@ TEST_F(ActivationTest, ASilentMemberLapsesAndIsNotWaitedFor) {
   }
 }
 
+TEST_F(ActivationTest, ASilentFollowerIsCountedThoughNobodyWaitsForIt) {
+  open({});
+  commit(1);
+  swap();
+  commit(2);
+  swap();
+  Activation::Follower& stopped = member(1, 2, 0, 0);
+  stopped.member = false;
+  member(2, 2, 0, 5000).member = false;
+  ask({.version = 2}, {.version = 1, .hold = true}, 5000);
+  swap(5000);
+  EXPECT_THAT(activation_->take_answers(), IsEmpty()) << "the other one is waited for";
+  members_[1].epoch = 1;
+  consider(5004);
+  const Activated told = answer();
+  EXPECT_EQ(told.current, (Current{.epoch = 1, .version = 1, .hold = true}));
+  EXPECT_EQ(told.behind, 1U);
+  EXPECT_EQ(told.mixed_ns, 0) << "not known: two versions are served still";
+  ask({.epoch = 1, .version = 1, .hold = true}, {.version = 1, .hold = true}, 6000, false, 2);
+  EXPECT_EQ(answer().behind, 1U) << "asked once more, nothing is decided, and it serves the bad version still";
+  members_[0].epoch = 1;
+  ask({.epoch = 1, .version = 1, .hold = true}, {.version = 1, .hold = true}, 7000, false, 3);
+  EXPECT_EQ(answer().behind, 0U);
+}
+
+TEST_F(ActivationTest, AFollowerThatFallsSilentMeanwhileIsCountedInTheEnd) {
+  open({.membership = std::chrono::seconds(1)});
+  commit(1);
+  swap();
+  commit(2);
+  swap();
+  member(1, 2, 0, 0).member = false;
+  member(2, 2, 0, 0).member = false;
+  ask({.version = 2}, {.version = 1, .hold = true}, 100);
+  swap(100);
+  for (std::int64_t ms = 200; activation_->needs_followers(); ms += 100) {
+    ASSERT_LE(ms, 2000);
+    member(2, 1, 0, ms).epoch = 1;
+    consider(ms);
+  }
+  const Activated told = answer();
+  EXPECT_EQ(told.behind, 1U);
+  EXPECT_EQ(told.mixed_ns, 0);
+}
+
+TEST_F(ActivationTest, WhatOvertakesAnActivationAnswersItWithWhoIsBehind) {
+  open({});
+  for (const VersionNumber number : {1, 2, 3}) {
+    commit(number);
+    swap();
+  }
+  member(1, 3, 0, 0).member = false;
+  ask({.version = 3}, {.version = 2, .hold = true}, 0);
+  swap();
+  ask({.epoch = 1, .version = 2, .hold = true}, {.version = 1, .hold = true}, 10, false, 2);
+  EXPECT_THAT(activation_->take_answers(), IsEmpty());
+  swap(10);
+  EXPECT_EQ(answer().behind, 1U);
+}
+
+TEST_F(ActivationTest, ASilentMemberOfAGroupIsNotCounted) {
+  open({});
+  commit(1);
+  swap();
+  commit(2);
+  swap();
+  member(1, 2, 0, 0);
+  member(2, 2, 0, 5000);
+  ask({.version = 2}, {.version = 1}, 5000, /*as_group=*/true);
+  say(member(2, 2, 0, 5001), 1);
+  consider(5001);
+  swap(5001);
+  member(2, 1, 0, 5002).epoch = 1;
+  consider(5002);
+  EXPECT_EQ(answer().behind, 0U) << "it has lapsed, and knows it";
+}
+
 TEST_F(ActivationTest, APublisherThatWasStoppedBelievesNobodyLapsed) {
   open({.group_commit = true, .membership = std::chrono::seconds(1)});
   member(1, 0, 0, 0);

@@ -14,7 +14,10 @@
 ///      publisher, has staged the candidate.
 ///   4. Who is in good standing by its own clock serves under the latest epoch that a publisher knew a membership time
 ///      ago. That bounds the time in which two versions are served.
-///   5. When the trouble ends, everybody serves what is current.
+///   5. An activation without a group is answered as complete only when nobody who is known to the publisher, stopped
+///   or
+///      cut off as it may be, serves under an earlier epoch.
+///   6. When the trouble ends, everybody serves what is current.
 
 #include <map>
 #include <string>
@@ -64,6 +67,7 @@ struct GroupHost {
   std::uint64_t rollbacks = 0;  ///< Activations that set a hold.
   std::uint64_t swaps = 0;      ///< Versions swapped in from what was staged.
   std::uint64_t lapses = 0;     ///< Looks at a member that had lapsed.
+  std::uint64_t behind = 0;     ///< Answers that counted somebody who does not follow.
 };
 
 inline protocol::Message over_the_wire(World& world, const protocol::Message& message) {
@@ -79,6 +83,7 @@ struct GroupOutcome {
   std::uint64_t rollbacks = 0;
   std::uint64_t swaps = 0;
   std::uint64_t lapses = 0;
+  std::uint64_t behind = 0;
 };
 
 GroupOutcome simulate_group(std::uint64_t seed, GroupSabotage sabotage);

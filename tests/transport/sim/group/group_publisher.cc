@@ -31,6 +31,7 @@ void GroupPublisher::start() {
   sequence_ = 0;
   segments_ = 0;
   asked_for_ = {};
+  heard_.clear();
   // Another host, perhaps: its clock has nothing to do with anybody else's.
   clock_offset_ = world.between(Duration(0), seconds(1000));
   Current record = host_.record;
@@ -92,10 +93,12 @@ void GroupPublisher::ask(bool only_release) {
                                    .desired = desired,
                                    .as_group = world.chance(0.5),
                                    .within_ms = static_cast<std::uint32_t>(100 + world.random(3000))};
+  if (!request.as_group) for_all_.insert(request.request);
   receive(format("{}/{}", kOperator, incarnation_), request);
 }
 
 void GroupPublisher::receive(const protocol::Peer& peer, const protocol::Message& message) {
+  if (const auto* ping = std::get_if<protocol::Ping>(&message)) heard_.insert(ping->session);
   machine_->on_message(peer, over_the_wire(host_.world, message), clock());
   pump();
 }
@@ -139,6 +142,9 @@ void GroupPublisher::take_note() {
 void GroupPublisher::carry_out(const protocol::action::Send& send) {
   if (const auto* activated = std::get_if<protocol::Activated>(&send.message)) {
     if (activated->refused) ++host_.given_up;
+    if (activated->behind > 0) ++host_.behind;
+    const bool is_complete = !activated->refused && activated->behind == 0;
+    if (is_complete && for_all_.contains(activated->request)) check_followed(activated->current);
     return;
   }
   for (GroupMember* member : host_.members) {
@@ -213,6 +219,18 @@ void GroupPublisher::check_staged(VersionNumber candidate) const {
     if (is_known && !member->has(candidate)) {
       host_.world.violated(format("@{} is to be committed, and {} has not staged it", candidate, member->label()));
     }
+  }
+}
+
+void GroupPublisher::check_followed(const Current& current) const {
+  const auto sessions = machine_->sessions();
+  for (GroupMember* member : host_.members) {
+    const bool is_known = heard_.contains(member->session()) && std::ranges::any_of(sessions, [&](const auto& session) {
+                            return session.label == member->label();
+                          });
+    if (!is_known || !member->process().alive() || member->served().first >= current.epoch) continue;
+    host_.world.violated(format("{} serves ({}, {}), and the answer names nobody behind ({}, {})", member->label(),
+                                member->served().first, member->served().second, current.epoch, current.version));
   }
 }
 

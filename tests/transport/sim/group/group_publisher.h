@@ -4,6 +4,7 @@
 /// The publisher of the group's simulation: commits versions without bytes, asks the directory, and lives and dies.
 
 #include <memory>
+#include <set>
 
 #include "tests/transport/sim/group/group_host.h"
 #include "transport/protocol/publisher/publisher_machine.h"
@@ -43,6 +44,8 @@ class GroupPublisher {
   void reach_directory(const protocol::action::SwapCurrent& swap);
   void hear_directory(Result<protocol::Current> answer);
   void check_staged(VersionNumber candidate) const;
+  /// Property 5.
+  void check_followed(const protocol::Current& current) const;
   void forge_words();
   void take_note();
 
@@ -53,6 +56,8 @@ class GroupPublisher {
   std::uint64_t incarnation_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint64_t requests_ = 0;
+  std::set<std::uint64_t> for_all_;      ///< Requests of no group alone.
+  std::set<protocol::SessionId> heard_;  ///< Have sent a Ping: of others the publisher knows nothing.
   std::uint64_t ticks_ = 0;
   protocol::Current asked_for_;  ///< Of the directory, last.
   SegmentIndex segments_ = 0;

@@ -14,7 +14,8 @@ TEST(GroupSimulation, WhatIsCurrentIsDecidedOnceAndObeyed) {
        {"swaps of staged versions", &GroupOutcome::swaps, 3},
        {"rollbacks", &GroupOutcome::rollbacks, 0.5},
        {"refused", &GroupOutcome::given_up, 0.5},
-       {"looks at lapsed members", &GroupOutcome::lapses, 1}});
+       {"looks at lapsed members", &GroupOutcome::lapses, 1},
+       {"answers with somebody behind", &GroupOutcome::behind, 0.5}});
 }
 
 using BrokenDecision = test::BrokenRuleCase<GroupSabotage>;

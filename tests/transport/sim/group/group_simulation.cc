@@ -54,7 +54,8 @@ class GroupSimulation {
             .given_up = host_.given_up,
             .rollbacks = host_.rollbacks,
             .swaps = host_.swaps,
-            .lapses = host_.lapses};
+            .lapses = host_.lapses,
+            .behind = host_.behind};
   }
 
  private:
