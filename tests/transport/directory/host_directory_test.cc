@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
@@ -138,6 +140,35 @@ TEST_F(HostDirectoryTest, HostileNumbersAreRefused) {
   write("demo.number", std::string(17, '\0'));
   EXPECT_EQ(directory->claim("demo").error().code(), Code::corrupt);
   EXPECT_EQ(directory->claim("../demo").error().code(), Code::invalid_argument);
+}
+
+/// For whoever reads an error there are many run folders, and one disk that is full.
+TEST_F(HostDirectoryTest, ErrorsNameFilesByTheirWholePaths) {
+  const auto directory = open();
+  const auto why = [](const auto& result) { return result ? std::string() : result.error().message(); };
+  const auto names = [&](const std::string& message, const std::string& file) {
+    EXPECT_NE(message.find(folder_ / file), std::string::npos) << message;
+  };
+  write("torn.number", "123");
+  names(why(directory->claim("torn")), "torn.number");
+  write("other.lock", "");
+  ASSERT_EQ(::chmod((folder_ / "other.lock").c_str(), 0666), 0);
+  names(why(directory->claim("other")), "other.lock");
+  auto held = claim(*directory);
+  // No file may grow, as on a full disk.
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  const std::string claimed = why(directory->claim("full"));
+  const std::string recorded = why(held->record_number(1));
+  const std::string advertised = why(held->advertise(entry(7)));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, handler);
+  names(claimed, "full.lock");
+  names(recorded, "demo.number");
+  EXPECT_NE(advertised.find(folder_.path()), std::string::npos) << advertised;
 }
 
 TEST_F(HostDirectoryTest, ARecordThatLostItsBytesIsNone) {
