@@ -330,7 +330,8 @@ TEST_F(CurrentStream, AMemberWithoutPublisherLapses) {
 TEST_F(CurrentStream, ASnapshotIsAsNewAsItWasAskedFor) {
   auto publisher = open_publisher(publisher_options());
   auto subscriber = open_subscriber(subscriber_options());
-  EXPECT_TRUE(is_refused(subscriber->snapshot_at_least({.at_most = milliseconds(1)}), Code::timed_out));
+  EXPECT_TRUE(is_refused(subscriber->snapshot_at_least({.at_most = milliseconds(1)}), Code::timed_out,
+                         "no version came; nothing is served yet"));
   publish_next(*publisher);
   const auto first = subscriber->snapshot_at_least({.min_version = 1, .at_most = kPatience});
   ASSERT_TRUE(first) << first.error().message();
