@@ -141,6 +141,23 @@ def test_a_model_that_grew_is_refused_by_name(pair):
     assert publisher.publish({"a": one}).version == 2
 
 
+def test_another_architecture_comes_as_the_refusal_advises():
+    publisher = freshet.Publisher("grown")
+    publisher.publish({"w": np.zeros((2, 3), np.float32)})
+    wider = {"w": np.zeros((2, 4), np.float32)}
+    with pytest.raises(freshet.FailedPrecondition,
+                       match="give this publish another graph, or close the publisher and open it again"):
+        publisher.publish(wider)
+    tensors = {"w": {"dtype": "f32", "shape": [2, 4], "key": "w"}}
+    layers = [{"name": "x", "class": "Input", "config": {"dtype": "f32", "shape": [None, 2]}, "inputs": []},
+              {"name": "a", "class": "Dense", "config": {}, "inputs": ["x"], "tensors": tensors}]
+    graph = {"freshet_graph": 1, "name": "wider", "layers": layers, "outputs": ["a"]}
+    assert publisher.publish(wider, graph=graph).version == 2
+    publisher.close()
+    with freshet.Publisher("grown") as again:
+        assert again.publish({"w": np.zeros(5, np.float64), "b": np.zeros(1, np.float32)}).version == 3
+
+
 def test_order_does_not_matter(pair):
     publisher, subscriber = pair
     first, second = np.zeros(2, np.float32), np.ones(3, np.float32)

@@ -55,6 +55,8 @@ def test_nothing_yet_is_unavailable():
             subscriber.next(timeout=0.01)
         with pytest.raises(freshet.InvalidArgument):
             subscriber.wait_for(timeout=float("nan"))
+    with pytest.raises(freshet.TimedOut, match=r"nobody \(folder .*: no version came"):
+        freshet.load_weights("nobody", timeout=0.01)
 
 
 def test_what_was_closed_says_so():
