@@ -276,10 +276,11 @@ Status Checkpointer::Impl::finish(Duration at_most, const std::stop_token& stop)
   return job_.group->leave(std::max<Duration>(deadline - system_clock().now(), std::chrono::seconds(1)));
 }
 
-/// What does not reach `local` reaches no later level.
+/// What does not reach `local` reaches no later level. What did not reach `memory` was left out by another rank, where
+/// a call or the log told of it.
 Status Checkpointer::Impl::check_stored() const {
   const VersionNumber last = capture_.last_captured();
-  if (last == 0) return {};
+  if (last == 0 || !book_.poll(last, Level::memory).value_or(false)) return {};
   const Result<bool> stored = book_.poll(last, Level::local);
   if (stored) return {};
   return fail(Error(stored.error()).with_context(format("version {}, the last one, is stored nowhere", last)));

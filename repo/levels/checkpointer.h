@@ -219,7 +219,8 @@ class Checkpointer {
   /// Collective, the last call of a job: settles, then releases the ranks. A version that failed is no error of this
   /// call: check_stored() tells of the last one.
   Status finish(Duration at_most, const std::stop_token& stop = {});
-  /// Why no folder has the last version that end() returned, at this rank; a job that ends then lost its last steps.
+  /// Why no folder has the last version that end() returned, at this rank; a job that ends then lost its last steps. A
+  /// version that another rank left out is no error.
   /// REQUIRES: settle() or finish() was called, since versions that are under way are no error.
   Status check_stored() const;
 

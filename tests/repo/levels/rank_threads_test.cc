@@ -82,6 +82,22 @@ TEST(CheckpointerRanks, AllRollBackToWhatTheirMemoriesHave) {
   }));
 }
 
+TEST(CheckpointerRanks, WhatAnotherRankLeftOutIsNoLossAtTheEnd) {
+  const TemporaryFolder folder;
+  expect_all_well(run_ranks(2, folder, [](Checkpointer::Options options, std::uint32_t rank) -> Status {
+    FRESHET_ASSIGN(const auto checkpointer, Checkpointer::open(std::move(options), three_tensors()));
+    HeldMemory memory(2, rank);
+    const auto writable = memory.writable();
+    FRESHET_ASSIGN([[maybe_unused]] const auto nothing, checkpointer->restore(writable));
+    memory.fill(1);
+    FRESHET_ASSIGN([[maybe_unused]] const auto stored, checkpointer->checkpoint(1, memory.views()));
+    const auto last = rank == 0 ? checkpointer->checkpoint(2, memory.views()) : checkpointer->checkpoint(2, {});
+    if (last.has_value() != (rank == 0)) return wrong("rank 1 alone is to leave it out");
+    FRESHET_TRY(checkpointer->finish(kLong));
+    return checkpointer->check_stored();
+  }));
+}
+
 TEST(CheckpointerRanks, TheLayoutOfATensorMayChangeBetweenLives) {
   const TemporaryFolder folder;
   for (int life = 0; life < 4; ++life) {
