@@ -84,7 +84,7 @@ void Rounds::on_failed(Number number, Time now) {
 
 void Rounds::on_begun(Number number, std::uint64_t bytes, Time now) {
   Round& round = rounds_.at(number);
-  if (may_meet(round, now)) may_meet_from_ = now + limits_.lately;  // It waited for the others in vain.
+  if (round.is_quiet() && may_meet(round, now)) may_meet_from_ = now + limits_.lately;  // It waited in vain.
   const std::chrono::duration<double> floor(static_cast<double>(bytes) /
                                             static_cast<double>(limits_.floor_bytes_per_second));
   round.allowed = limits_.transfer + std::chrono::duration_cast<Duration>(floor);
@@ -126,12 +126,16 @@ bool Rounds::may_meet(const Round& round, Time now) const {
 
 void Rounds::meet(Time now) {
   Time first = Time::max();
+  std::size_t members = 0;
   std::vector<Round*> meeting;
   for (auto& [number, round] : rounds_) {
-    if (round.broken || !round.is_quiet() || !may_meet(round, now)) continue;
-    const Time wish = first_wish(round);
-    if (wish == Time::max()) continue;
-    first = std::min(first, wish);
+    if (round.broken || !round.is_quiet() || members + round.seats.size() > limits_.members_max) continue;
+    // A member that does not wait would be left out of the new round.
+    const bool all_wait =
+        std::ranges::all_of(round.seats, [&](const auto& seat) { return known_.at(seat.first).waits; });
+    if (!all_wait || !may_meet(round, now)) continue;
+    first = std::min(first, first_wish(round));
+    members += round.seats.size();
     meeting.push_back(&round);
   }
   if (meeting.size() < 2 || now < first + limits_.gather) return;

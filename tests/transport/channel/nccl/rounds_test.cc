@@ -174,9 +174,17 @@ TEST(NcclRounds, RoundsSideBySideBecomeOne) {
   want({1, 2, 3}, true, 62'019);
   carry(3, {1, 2}, 62'019);  // Once a minute they meet.
   carry(4, {3}, 62'019);
-  want({1, 2, 3}, true, 62'100);
-  EXPECT_THAT(rounds.step(after(62'119)).ended, IsEmpty());
-  EXPECT_THAT(rounds.step(after(62'120)).formed, ElementsAre(Pair(5, ElementsAre(1, 2, 3))));
+  want({1, 2}, true, 62'070);
+  EXPECT_FALSE(rounds.may_carry(3, after(62'070)));
+  carry(3, {1, 2}, 62'090);  // In vain, so the others are not waited for in the next second.
+  rounds.on_begun(3, kRoundBytes, after(63'080));
+  rounds.on_begun(3, kRoundBytes, after(63'095));  // Another is in flight.
+  rounds.on_sent(3, carried[3] += 2, after(63'095));
+  for (const Rounds::Member member : {1, 2}) EXPECT_TRUE(rounds.on_took(member, 3, carried[3], after(63'095)));
+  want({1, 3}, true, 63'100);
+  EXPECT_THAT(rounds.step(after(63'120)).ended, IsEmpty()) << "member 2 would be left out";
+  want({2}, true, 63'120);
+  EXPECT_THAT(rounds.step(after(63'120)).formed, ElementsAre(Pair(5, ElementsAre(1, 2, 3))));
 }
 
 TEST(NcclRounds, RoundsThatDoNotFitIntoOneStay) {
