@@ -80,7 +80,8 @@ std::set<VersionNumber> Activation::wanted() const {
 
 void Activation::on_ask(const Peer& peer, const Activate& ask, const std::vector<VersionNumber>& kept, Time now) {
   const Asker asker{.peer = peer, .request = ask.request};
-  if ((pending_ && pending_->asker == asker) || (settling_ && settling_->asker == asker)) return;
+  if (pending_ && pending_->asker == asker) return;
+  if (settling_ && std::ranges::find(settling_->askers, asker) != settling_->askers.end()) return;
   const auto same = [&](const Answer& one) { return one.peer == peer && one.activated.request == ask.request; };
   if (const auto before = std::find_if(answered_.begin(), answered_.end(), same); before != answered_.end()) {
     return answers_.push_back(*before);
@@ -89,7 +90,10 @@ void Activation::on_ask(const Peer& peer, const Activate& ask, const std::vector
   const VersionNumber number = ask.desired.version != 0 ? ask.desired.version : std::max(newest_, current_.version);
   if (number == current_.version && ask.desired.hold == current_.hold) {
     // Nothing is to be decided, but some followers may not serve it.
-    return begin_settling(asker, ask.as_group, /*members=*/0, now);
+    if (!settling_) begin_settling({.as_group = ask.as_group}, now);
+    if (settling_->askers.size() == kAnswersKept) return answer(asker, {.behind = settling_->counted()});
+    settling_->askers.push_back(asker);
+    return wake_by(now);
   }
   if (pending_)
     give_up(Error(Code::cancelled, format("{}@{} was given up, because another request asked for @{}", options_.model,
@@ -305,7 +309,10 @@ void Activation::on_epoch_seen(std::uint64_t epoch, Time now) {
 
 void Activation::on_decided(const Current& pair, Time now) {
   const Pending decided = *std::exchange(pending_, std::nullopt);
-  begin_settling(decided.asker, decided.as_group, decided.staged, now);
+  if (settling_) end_settling(Duration(0));
+  Settling settling{.is_decided = true, .members = decided.staged, .as_group = decided.as_group};
+  if (decided.asker) settling.askers.push_back(*decided.asker);
+  begin_settling(std::move(settling), now);
   last_failure_.clear();
   ++turn_;
   ++epochs_decided_;
@@ -316,10 +323,9 @@ void Activation::on_decided(const Current& pair, Time now) {
   if (newest_ > decided.newest_at_swap) advance_to({.epoch = pair.epoch, .version = newest_});
 }
 
-void Activation::begin_settling(std::optional<Asker> asker, bool as_group, std::uint32_t members, Time now) {
-  if (settling_) end_settling(Duration(0));
-  settling_ = Settling{
-      .asker = std::move(asker), .members = members, .as_group = as_group, .until = now + lapse_after(options_)};
+void Activation::begin_settling(Settling settling, Time now) {
+  settling.until = now + lapse_after(options_);
+  settling_ = std::move(settling);
 }
 
 void Activation::settle(const std::vector<Follower>& followers, Time now) {
@@ -343,10 +349,10 @@ void Activation::settle(const std::vector<Follower>& followers, Time now) {
 
 void Activation::end_settling(Duration mixed) {
   const Settling settled = *std::exchange(settling_, std::nullopt);
-  last_mixed_ = mixed;
-  answer(settled.asker, {.members = settled.members,
-                         .mixed_ns = mixed.count(),
-                         .behind = static_cast<std::uint32_t>(std::min<std::uint64_t>(settled.behind, kBehindMax))});
+  if (settled.is_decided) last_mixed_ = mixed;
+  for (const Asker& asker : settled.askers) {
+    answer(asker, {.members = settled.members, .mixed_ns = mixed.count(), .behind = settled.counted()});
+  }
 }
 
 void Activation::advance_to(const Current& pair) {

@@ -29,6 +29,7 @@
 /// A publisher that was itself stopped looks at everybody anew before it believes that somebody lapsed, and one that
 /// was started anew waits for the membership time: its predecessor's members are still on their way to it.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -130,12 +131,14 @@ class Activation {
   };
   /// An activation that was decided, until all followers serve what is current.
   struct Settling {
-    std::optional<Asker> asker;
+    std::vector<Asker> askers;  ///< Also of those who asked for what was current already.
+    bool is_decided = false;
     std::uint32_t members = 0;
     bool as_group = false;
     Time until{};
     std::optional<Time> first_seen;
     std::uint64_t behind = 0;  ///< When the followers were last looked at.
+    std::uint32_t counted() const { return static_cast<std::uint32_t>(std::min<std::uint64_t>(behind, kBehindMax)); }
   };
 
   std::optional<Error> why_refused(const Activate& ask, const std::vector<VersionNumber>& kept) const;
@@ -145,7 +148,7 @@ class Activation {
   void decide_staging(const std::vector<Follower>& followers, Time now);
   std::string why_not_staged(const Follower* slow, Time now) const;
   void give_up(Error why);
-  void begin_settling(std::optional<Asker> asker, bool as_group, std::uint32_t members, Time now);
+  void begin_settling(Settling settling, Time now);
   void settle(const std::vector<Follower>& followers, Time now);
   void end_settling(Duration mixed);
   void on_overtaken(const Current& record, Time now);
