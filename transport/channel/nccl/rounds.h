@@ -6,18 +6,16 @@
 /// transfer after another goes to all members at once.
 ///
 ///   gather     Clients that wait and have no round are collected for a moment, then a round of them is formed. A
-///   client
-///              that waits for nothing is never in it.
+///              client that waits for nothing is never in it.
 ///   join       The round opens when all have joined. Past a deadline it is broken.
 ///   transfer   Goes when all members wait, or when the moment is over for those that do not: these take part as long
 ///              as they were heard lately, and throw away what they did not ask for. Each transfer has a deadline.
 ///   end        A round is broken by a deadline, by an error, or by a member that left or is gone. It ends well when
 ///              nobody used it for a while, or when a member does not wait and was not heard lately. What its members
 ///              did not get goes to them by messages. A new round is made anew.
-///   meet       Who came late has a round of its own. Rounds whose members wait at the same time, and that fit into
-///   one,
-///              end together once a minute, and their members are gathered anew. To meet, a round waits for its next
-///              transfer as long as clients gather, once a second.
+///   meet       A client that came late has a round of its own. Rounds whose members all wait at the same time become
+///              one, if they fit into one: at most once a minute. To meet others, a round delays a transfer by the
+///              moment of `gather`, at most once a second.
 ///   pause      The members that were late for a deadline, or failed, get messages alone for a while that doubles.
 ///
 /// One thread at a time.

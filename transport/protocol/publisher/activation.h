@@ -24,8 +24,8 @@
 /// for itself when the last of its pings that was answered was sent so long ago, which is never later: the publisher
 /// heard that ping after it was sent. So when a decision is taken without a member, that member already marks its
 /// answers stale; and a member that staged, but cannot hear the decision, does so within the membership time of it.
-/// Only a group is passed over so: whoever asks for another activation is told of the silent followers too, which serve
-/// what they served until they are heard again, though the answer does not wait for them.
+/// An activation without a group counts silent followers as behind, since they may still serve the older version. Its
+/// answer does not wait for them.
 /// A publisher that was itself stopped looks at everybody anew before it believes that somebody lapsed, and one that
 /// was started anew waits for the membership time: its predecessor's members are still on their way to it.
 
