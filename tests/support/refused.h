@@ -12,7 +12,7 @@
 
 namespace freshet {
 
-/// That `answer`, a Status or a Result, is an error with this code, whose message has each of `words`.
+/// Success: `answer`, a Status or a Result, is an error with this code, and its message has each of `words`.
 template <typename Answer, typename... Words>
 testing::AssertionResult is_refused(const Answer& answer, Code code, const Words&... words) {
   if (answer) return testing::AssertionFailure() << "it was not refused";

@@ -129,9 +129,9 @@ class Activation {
     std::uint32_t staged = 0;
     VersionNumber newest_at_swap = 0;
   };
-  /// An activation that was decided, until all followers serve what is current.
+  /// From a decision, or a question for the current version, until all followers serve that version.
   struct Settling {
-    std::vector<Asker> askers;  ///< Also of those who asked for what was current already.
+    std::vector<Asker> askers;  ///< They get the same answer.
     bool is_decided = false;
     std::uint32_t members = 0;
     bool as_group = false;

@@ -14,10 +14,9 @@
 ///      publisher, has staged the candidate.
 ///   4. Who is in good standing by its own clock serves under the latest epoch that a publisher knew a membership time
 ///      ago. That bounds the time in which two versions are served.
-///   5. An activation without a group is answered as complete only when nobody who is known to the publisher, stopped
-///   or
-///      cut off as it may be, serves under an earlier epoch.
-///   6. When the trouble ends, everybody serves what is current.
+///   5. The answer to an activation without a group counts each follower that the publisher knows and that serves under
+///      an earlier epoch, also a follower that is stopped or cut off.
+///   6. When the trouble ends, every follower serves the current version.
 
 #include <map>
 #include <string>
